@@ -1,0 +1,112 @@
+#include "base/file.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+
+namespace lathe::base {
+namespace {
+
+/// Closes a descriptor at scope end.
+struct FileDescriptor {
+  int fd = -1;
+  ~FileDescriptor() {
+    if (fd >= 0) ::close(fd);
+  }
+};
+
+Result<size_t> open_regular(const std::string& path, FileDescriptor& out) {
+  out.fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (out.fd < 0) {
+    return err(errno == ENOENT ? Code::kNotFound : Code::kUnavailable, "cannot open '{}': {}", path, std::strerror(errno));
+  }
+  struct stat info {};
+  if (::fstat(out.fd, &info) != 0) return err(Code::kUnavailable, "cannot stat '{}': {}", path, std::strerror(errno));
+  if (!S_ISREG(info.st_mode)) return err(Code::kInvalidArgument, "'{}' is not a regular file", path);
+  return static_cast<size_t>(info.st_size);
+}
+
+}  // namespace
+
+Result<std::string> read_file(const std::string& path, size_t bytes_max) {
+  FileDescriptor file;
+  LATHE_TRY(const size_t size, open_regular(path, file));
+  if (size > bytes_max) return err(Code::kInvalidArgument, "'{}' has {} bytes, the limit is {}", path, size, bytes_max);
+  std::string content(size, '\0');
+  size_t done = 0;
+  while (done < size) {
+    const ssize_t got = ::read(file.fd, content.data() + done, size - done);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return err(Code::kUnavailable, "cannot read '{}': {}", path, std::strerror(errno));
+    if (got == 0) return err(Code::kDataLoss, "'{}' ended after {} of {} bytes", path, done, size);
+    done += static_cast<size_t>(got);
+  }
+  return content;
+}
+
+Result<void> write_file(const std::string& path, std::string_view bytes) {
+  const std::string temporary = path + ".part" + std::to_string(::getpid());
+  FileDescriptor file;
+  file.fd = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  if (file.fd < 0) return err(Code::kUnavailable, "cannot create '{}': {}", temporary, std::strerror(errno));
+  size_t done = 0;
+  while (done < bytes.size()) {
+    const ssize_t put = ::write(file.fd, bytes.data() + done, bytes.size() - done);
+    if (put < 0 && errno == EINTR) continue;
+    if (put < 0) {
+      const int cause = errno;
+      ::unlink(temporary.c_str());
+      return err(Code::kUnavailable, "cannot write '{}': {}", path, std::strerror(cause));
+    }
+    done += static_cast<size_t>(put);
+  }
+  if (std::rename(temporary.c_str(), path.c_str()) != 0) {
+    const int cause = errno;
+    ::unlink(temporary.c_str());
+    return err(Code::kUnavailable, "cannot rename to '{}': {}", path, std::strerror(cause));
+  }
+  return {};
+}
+
+bool file_exists(const std::string& path) {
+  struct stat info {};
+  return ::stat(path.c_str(), &info) == 0;
+}
+
+bool is_directory(const std::string& path) {
+  struct stat info {};
+  return ::stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+Result<MappedFile> MappedFile::open(const std::string& path) {
+  FileDescriptor file;
+  LATHE_TRY(const size_t size, open_regular(path, file));
+  MappedFile mapped;
+  mapped.path_ = path;
+  mapped.size_ = size;
+  if (size == 0) return mapped;
+  void* address = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.fd, 0);
+  if (address == MAP_FAILED) return err(Code::kUnavailable, "cannot map '{}': {}", path, std::strerror(errno));
+  mapped.data_ = static_cast<const std::byte*>(address);
+  return mapped;
+}
+
+MappedFile::MappedFile(MappedFile&& other) noexcept { *this = std::move(other); }
+
+MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
+  std::swap(path_, other.path_);
+  std::swap(data_, other.data_);
+  std::swap(size_, other.size_);
+  return *this;
+}
+
+MappedFile::~MappedFile() {
+  if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_);
+}
+
+}  // namespace lathe::base

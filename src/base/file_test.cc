@@ -1,0 +1,26 @@
+// Goal: reads and maps say what is wrong with a path; writes replace whole files.
+#include "base/file.h"
+
+#include <gtest/gtest.h>
+
+namespace lathe::base {
+namespace {
+
+TEST(File, RoundTripAndErrors) {
+  const std::string path = testing::TempDir() + "lathe_file_test";
+  ASSERT_TRUE(write_file(path, "hello").has_value());
+  EXPECT_EQ(read_file(path, 5).value(), "hello");
+  EXPECT_EQ(read_file(path, 4).error().code, Code::kInvalidArgument);
+  EXPECT_EQ(read_file(path + ".none", 4).error().code, Code::kNotFound);
+  EXPECT_EQ(read_file(testing::TempDir(), 4).error().code, Code::kInvalidArgument);
+  auto mapped = MappedFile::open(path);
+  ASSERT_TRUE(mapped.has_value());
+  EXPECT_EQ(mapped->bytes().size(), 5u);
+  MappedFile moved = std::move(*mapped);
+  EXPECT_EQ(static_cast<char>(moved.bytes()[4]), 'o');
+  ASSERT_TRUE(write_file(path, "").has_value());
+  EXPECT_EQ(MappedFile::open(path).value().bytes().size(), 0u);
+}
+
+}  // namespace
+}  // namespace lathe::base

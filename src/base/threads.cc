@@ -1,0 +1,102 @@
+#include "base/threads.h"
+
+#include <sched.h>
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "base/clock.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+namespace lathe::base {
+namespace {
+
+// About 20 µs: longer than the gap between two launches of a decode step, shorter than a scheduling quantum.
+constexpr int kSpins = 400;
+
+void relax() {
+#if defined(__x86_64__)
+  _mm_pause();
+#else
+  std::this_thread::yield();
+#endif
+}
+
+}  // namespace
+
+ThreadPool::ThreadPool(int threads) : threads_(threads) {
+  LATHE_CHECK(threads >= 1, "threads {}", threads);
+  for (int worker = 1; worker < threads; ++worker) helpers_.emplace_back([this, worker] { worker_main(worker); });
+}
+
+ThreadPool::~ThreadPool() {
+  stop_.store(true);
+  epoch_.fetch_add(1);
+  epoch_.notify_all();
+  for (std::thread& helper : helpers_) helper.join();
+}
+
+void ThreadPool::work(int worker) {
+  const int64_t start = recorder_ ? now_ns() : 0;
+  for (int64_t task = next_.fetch_add(1, std::memory_order_relaxed); task < tasks_; task = next_.fetch_add(1, std::memory_order_relaxed)) {
+    (*body_)(task, worker);
+  }
+  if (recorder_ != nullptr) {
+    recorder_->span({.name = name_, .category = "piece", .ready_ns = enqueued_ns_, .start_ns = start, .end_ns = now_ns(), .worker = worker});
+  }
+}
+
+void ThreadPool::worker_main(int worker) {
+  uint64_t seen = 0;
+  for (;;) {
+    uint64_t epoch = epoch_.load(std::memory_order_acquire);
+    for (int spin = 0; epoch == seen && spin < kSpins; ++spin) {
+      relax();
+      epoch = epoch_.load(std::memory_order_acquire);
+    }
+    if (epoch == seen) {
+      epoch_.wait(seen, std::memory_order_acquire);
+      continue;
+    }
+    seen = epoch;
+    if (stop_.load()) return;
+    work(worker);
+    if (running_.fetch_sub(1, std::memory_order_acq_rel) == 1) running_.notify_one();
+  }
+}
+
+void ThreadPool::for_each(int64_t tasks, FunctionRef<void(int64_t task, int worker)> body) {
+  if (tasks <= 0) return;
+  if (threads_ == 1 || tasks == 1) {
+    const int64_t start = recorder_ ? now_ns() : 0;
+    for (int64_t task = 0; task < tasks; ++task) body(task, 0);
+    if (recorder_ != nullptr) {
+      recorder_->span({.name = name_, .category = "piece", .ready_ns = start, .start_ns = start, .end_ns = now_ns()});
+    }
+    return;
+  }
+  tasks_ = tasks;
+  body_ = &body;
+  enqueued_ns_ = recorder_ ? now_ns() : 0;
+  next_.store(0, std::memory_order_relaxed);
+  running_.store(threads_ - 1, std::memory_order_relaxed);
+  epoch_.fetch_add(1, std::memory_order_release);
+  epoch_.notify_all();
+  work(0);
+  for (int spin = 0; spin < kSpins && running_.load(std::memory_order_acquire) != 0; ++spin) relax();
+  for (int left = running_.load(std::memory_order_acquire); left != 0; left = running_.load(std::memory_order_acquire)) {
+    running_.wait(left, std::memory_order_acquire);
+  }
+}
+
+int default_thread_count() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof(set), &set) != 0) return 1;
+  return std::max(1, CPU_COUNT(&set));
+}
+
+}  // namespace lathe::base

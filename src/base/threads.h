@@ -1,0 +1,59 @@
+#pragma once
+// The worker pool that kernels run on. One pool belongs to one device; its owner is the only caller.
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "base/function_ref.h"
+#include "base/recorder.h"
+
+namespace lathe::base {
+
+/// Fixed set of threads that share numbered tasks.
+///
+/// Threads   The calling thread is worker 0; `threads - 1` more are started and joined by this object. for_each is not re-entrant and has one caller at a time.
+/// Waiting   Workers spin for a short while after work (decode launches every few µs) and then sleep.
+class ThreadPool {
+ public:
+  /// threads >= 1.
+  explicit ThreadPool(int threads);
+  ~ThreadPool();
+  ThreadPool(const ThreadPool&) = delete;
+  ThreadPool& operator=(const ThreadPool&) = delete;
+
+  int threads() const { return threads_; }
+
+  /// Calls body(task, worker) once for every task in [0, tasks), in any order and on any worker; returns when all are done.
+  /// Results must not depend on which worker runs a task.
+  void for_each(int64_t tasks, FunctionRef<void(int64_t task, int worker)> body);
+
+  /// Records one "piece" span per worker and call, named `name`. Null switches it off.
+  void set_recorder(Recorder* recorder, const char* name = "pool") {
+    recorder_ = recorder;
+    name_ = name;
+  }
+
+ private:
+  void work(int worker);
+  void worker_main(int worker);
+
+  int threads_;
+  std::atomic<uint64_t> epoch_{0};     ///< number of for_each calls begun; workers wait for it to change
+  std::atomic<int64_t> next_{0};       ///< next task to take
+  std::atomic<int> running_{0};        ///< helpers that have not finished the current epoch
+  std::atomic<bool> stop_{false};
+  int64_t tasks_ = 0;
+  const FunctionRef<void(int64_t, int)>* body_ = nullptr;
+  Recorder* recorder_ = nullptr;
+  const char* name_ = "pool";
+  int64_t enqueued_ns_ = 0;
+  std::vector<std::thread> helpers_;
+};
+
+/// Threads to use when nobody says: the processors this process may run on.
+int default_thread_count();
+
+}  // namespace lathe::base

@@ -1,0 +1,34 @@
+// Goal: the façade keeps order and exact integers, refuses what is not strict JSON, and writes what it read.
+#include "config/json.h"
+
+#include <gtest/gtest.h>
+
+namespace lathe::config {
+namespace {
+
+TEST(Json, RoundTrip) {
+  const std::string text = R"({"z":[1,-2,9223372036854775807,1.5,true,null],"a":{"k":"\u00e9\ud83d\ude00\n\"\\"}})";
+  const auto json = parse_json(text);
+  ASSERT_TRUE(json.has_value()) << json.error().message;
+  EXPECT_EQ(json->as_object()[0].first, "z");
+  EXPECT_EQ(json->find("z")->as_array()[2].as_int(), INT64_MAX);
+  EXPECT_EQ(json->find("a")->find("k")->as_string(), "é😀\n\"\\");
+  EXPECT_EQ(parse_json(json->dump()).value(), *json);
+  EXPECT_EQ(json->find("a")->dump({.ensure_ascii = true}), R"({"k":"\u00e9\ud83d\ude00\n\"\\"})");
+  EXPECT_EQ(parse_json("[1,{}]").value().dump({.indent = 1}), "[\n 1,\n {}\n]");
+  EXPECT_EQ(Json(1.0).dump(), "1.0");
+}
+
+TEST(Json, Errors) {
+  for (const char* bad : {"", "{", "[1,]", "{\"a\":1,\"a\":2}", "[1] x", "nan", "\"\xff\"", "{'a':1}", "01"}) {
+    const auto json = parse_json(bad);
+    ASSERT_FALSE(json.has_value()) << bad;
+    EXPECT_EQ(json.error().code, Code::kInvalidArgument);
+  }
+  EXPECT_NE(parse_json("{\"a\":1,\n\"a\":2}").error().message.find("duplicate key 'a'"), std::string::npos);
+  EXPECT_FALSE(parse_json(std::string(100, '[') + std::string(100, ']')).has_value());
+  EXPECT_NE(parse_json("[1,\n 2,\n x]").error().message.find("line 3"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace lathe::config
