@@ -13,10 +13,10 @@ template <class... Args>
 }  // namespace lathe::base
 
 /// Always on. LATHE_CHECK(rows == 3, "rows {}", rows);
-#define LATHE_CHECK(condition, ...)                                                                     \
-  do {                                                                                                  \
-    if (!(condition)) [[unlikely]]                                                                      \
-      ::lathe::base::check_failed_with(__FILE__, __LINE__, #condition __VA_OPT__(, ) __VA_ARGS__);      \
+#define LATHE_CHECK(condition, ...)                                                                \
+  do {                                                                                             \
+    if (!(condition)) [[unlikely]]                                                                 \
+      ::lathe::base::check_failed_with(__FILE__, __LINE__, #condition __VA_OPT__(, ) __VA_ARGS__); \
   } while (false)
 
 #ifdef LATHE_DCHECKS

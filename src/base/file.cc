@@ -25,7 +25,7 @@ Result<size_t> open_regular(const std::string& path, FileDescriptor& out) {
   if (out.fd < 0) {
     return err(errno == ENOENT ? Code::kNotFound : Code::kUnavailable, "cannot open '{}': {}", path, std::strerror(errno));
   }
-  struct stat info {};
+  struct stat info{};
   if (::fstat(out.fd, &info) != 0) return err(Code::kUnavailable, "cannot stat '{}': {}", path, std::strerror(errno));
   if (!S_ISREG(info.st_mode)) return err(Code::kInvalidArgument, "'{}' is not a regular file", path);
   return static_cast<size_t>(info.st_size);
@@ -74,12 +74,12 @@ Result<void> write_file(const std::string& path, std::string_view bytes) {
 }
 
 bool file_exists(const std::string& path) {
-  struct stat info {};
+  struct stat info{};
   return ::stat(path.c_str(), &info) == 0;
 }
 
 bool is_directory(const std::string& path) {
-  struct stat info {};
+  struct stat info{};
   return ::stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
 }
 

@@ -73,9 +73,9 @@ using base::Result;
 
 #define LATHE_CONCAT_INNER(a, b) a##b
 #define LATHE_CONCAT(a, b) LATHE_CONCAT_INNER(a, b)
-#define LATHE_TRY_NAMED(result, target, expression)                 \
-  auto result = (expression);                                       \
-  if (!result) return ::lathe::base::forward_error(result);         \
+#define LATHE_TRY_NAMED(result, target, expression)         \
+  auto result = (expression);                               \
+  if (!result) return ::lathe::base::forward_error(result); \
   target = std::move(*result)
 /// `LATHE_TRY(auto x, f());` — x = value of f(), or return its error.
 #define LATHE_TRY(target, expression) LATHE_TRY_NAMED(LATHE_CONCAT(try_result_, __LINE__), target, expression)

@@ -41,9 +41,9 @@ class ThreadPool {
   void worker_main(int worker);
 
   int threads_;
-  std::atomic<uint64_t> epoch_{0};     ///< number of for_each calls begun; workers wait for it to change
-  std::atomic<int64_t> next_{0};       ///< next task to take
-  std::atomic<int> running_{0};        ///< helpers that have not finished the current epoch
+  std::atomic<uint64_t> epoch_{0};  ///< number of for_each calls begun; workers wait for it to change
+  std::atomic<int64_t> next_{0};    ///< next task to take
+  std::atomic<int> running_{0};     ///< helpers that have not finished the current epoch
   std::atomic<bool> stop_{false};
   int64_t tasks_ = 0;
   const FunctionRef<void(int64_t, int)>* body_ = nullptr;

@@ -1,5 +1,5 @@
 #pragma once
-// JSON behind one façade: no other folder sees the library (docs/adr/0003-json.md). Objects keep their order.
+// JSON behind one façade: no other folder sees the library (docs/adr/0003-json-http.md). Objects keep their order.
 
 #include <cstdint>
 #include <memory>
@@ -30,16 +30,16 @@ class Json {
   using Object = std::vector<Member>;  ///< in file order; duplicate keys are a parse error
 
   Json() : value_(nullptr) {}
-  Json(std::nullptr_t) : value_(nullptr) {}                 // NOLINT(google-explicit-constructor)
-  Json(bool value) : value_(value) {}                       // NOLINT(google-explicit-constructor)
-  Json(int value) : value_(static_cast<int64_t>(value)) {}  // NOLINT(google-explicit-constructor)
-  Json(int64_t value) : value_(value) {}                    // NOLINT(google-explicit-constructor)
-  Json(double value) : value_(value) {}                     // NOLINT(google-explicit-constructor)
-  Json(const char* value) : value_(std::string(value)) {}   // NOLINT(google-explicit-constructor)
-  Json(std::string value) : value_(std::move(value)) {}     // NOLINT(google-explicit-constructor)
+  Json(std::nullptr_t) : value_(nullptr) {}                     // NOLINT(google-explicit-constructor)
+  Json(bool value) : value_(value) {}                           // NOLINT(google-explicit-constructor)
+  Json(int value) : value_(static_cast<int64_t>(value)) {}      // NOLINT(google-explicit-constructor)
+  Json(int64_t value) : value_(value) {}                        // NOLINT(google-explicit-constructor)
+  Json(double value) : value_(value) {}                         // NOLINT(google-explicit-constructor)
+  Json(const char* value) : value_(std::string(value)) {}       // NOLINT(google-explicit-constructor)
+  Json(std::string value) : value_(std::move(value)) {}         // NOLINT(google-explicit-constructor)
   Json(std::string_view value) : value_(std::string(value)) {}  // NOLINT(google-explicit-constructor)
-  Json(Array value) : value_(std::move(value)) {}           // NOLINT(google-explicit-constructor)
-  Json(Object value) : value_(std::move(value)) {}          // NOLINT(google-explicit-constructor)
+  Json(Array value) : value_(std::move(value)) {}               // NOLINT(google-explicit-constructor)
+  Json(Object value) : value_(std::move(value)) {}              // NOLINT(google-explicit-constructor)
 
   bool is_null() const { return std::holds_alternative<std::nullptr_t>(value_); }
   bool is_bool() const { return std::holds_alternative<bool>(value_); }

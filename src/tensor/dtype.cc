@@ -39,7 +39,7 @@ uint16_t float_to_f16(float value) {
   const uint32_t magnitude = bits & 0x7FFFFFFFu;
   if (magnitude > 0x7F800000u) return static_cast<uint16_t>(sign | 0x7E00u);
   if (magnitude >= 0x477FF000u) return static_cast<uint16_t>(sign | 0x7C00u);  // rounds to 65536 or more
-  if (magnitude < 0x38800000u) {                                              // subnormal in half
+  if (magnitude < 0x38800000u) {                                               // subnormal in half
     const float scaled = std::bit_cast<float>(magnitude) * 0x1p24f;
     return static_cast<uint16_t>(sign | static_cast<uint16_t>(std::nearbyint(scaled)));
   }

@@ -13,10 +13,14 @@ enum class DType : uint8_t { kF32, kBF16, kF16, kF8E4M3, kI8, kI32, kI64, kU8 };
 
 constexpr size_t dtype_bytes(DType type) {
   switch (type) {
-    case DType::kF32: case DType::kI32: return 4;
-    case DType::kBF16: case DType::kF16: return 2;
+    case DType::kF32:
+    case DType::kI32: return 4;
+    case DType::kBF16:
+    case DType::kF16: return 2;
     case DType::kI64: return 8;
-    case DType::kF8E4M3: case DType::kI8: case DType::kU8: return 1;
+    case DType::kF8E4M3:
+    case DType::kI8:
+    case DType::kU8: return 1;
   }
   return 0;
 }

@@ -16,11 +16,11 @@ std::string_view shard_kind_name(ShardKind kind);
 /// A range of units along one axis. Zero-size shards are legal: their rank still takes part in every collective.
 struct Shard {
   ShardKind kind = ShardKind::kReplicated;
-  int axis = 0;        ///< axis of the stored tensor that is cut
-  int64_t unit = 1;    ///< elements of that axis per unit (head size, 128 channels, …)
-  int64_t begin = 0;   ///< first unit held
-  int64_t end = 0;     ///< one past the last unit held
-  int64_t total = 0;   ///< units in the whole tensor; begin = 0 and end = total: uncut
+  int axis = 0;       ///< axis of the stored tensor that is cut
+  int64_t unit = 1;   ///< elements of that axis per unit (head size, 128 channels, …)
+  int64_t begin = 0;  ///< first unit held
+  int64_t end = 0;    ///< one past the last unit held
+  int64_t total = 0;  ///< units in the whole tensor; begin = 0 and end = total: uncut
 
   bool whole() const { return begin == 0 && end == total; }
   int64_t units() const { return end - begin; }

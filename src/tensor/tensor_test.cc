@@ -56,7 +56,10 @@ TEST(Matrix, SliceInsideScaleBlocks) {
   std::vector<float> values(130 * 200), scales(2 * 2);
   for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i);
   for (size_t i = 0; i < scales.size(); ++i) scales[i] = static_cast<float>(i + 1);
-  const MatrixView whole{.values = make_view(values.data(), DType::kF32, {130, 200}), .scales = make_view(scales.data(), DType::kF32, {2, 2}), .block_rows = 128, .block_cols = 128};
+  const MatrixView whole{.values = make_view(values.data(), DType::kF32, {130, 200}),
+                         .scales = make_view(scales.data(), DType::kF32, {2, 2}),
+                         .block_rows = 128,
+                         .block_cols = 128};
   const MatrixView once = slice_matrix(whole, 5, 130, 100, 190);
   const MatrixView twice = slice_matrix(once, 60, 125, 20, 90);
   for (int64_t i = 0; i < twice.rows(); ++i) {
