@@ -7,10 +7,6 @@
 #include "base/check.h"
 #include "base/clock.h"
 
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
-
 namespace lathe::base {
 namespace {
 
@@ -19,7 +15,7 @@ constexpr int kSpins = 400;
 
 void relax() {
 #if defined(__x86_64__)
-  _mm_pause();
+  __builtin_ia32_pause();
 #else
   std::this_thread::yield();
 #endif

@@ -19,10 +19,12 @@ namespace bj = boost::json;
 class Builder {
  public:
   // Names and signatures are those that the library's event parser calls.
+  // NOLINTBEGIN(readability-identifier-naming)
   static constexpr std::size_t max_object_size = static_cast<std::size_t>(-1);
   static constexpr std::size_t max_array_size = static_cast<std::size_t>(-1);
   static constexpr std::size_t max_key_size = static_cast<std::size_t>(-1);
   static constexpr std::size_t max_string_size = static_cast<std::size_t>(-1);
+  // NOLINTEND(readability-identifier-naming)
 
   bool on_document_begin(bj::error_code&) { return true; }
   bool on_document_end(bj::error_code&) { return true; }
@@ -123,7 +125,7 @@ void append_number(std::string& out, double value) {
 void append_break(std::string& out, const JsonStyle& style, int level) {
   if (style.indent < 0) return;
   out += '\n';
-  out.append(static_cast<size_t>(style.indent * level), ' ');
+  out.append(static_cast<size_t>(style.indent) * static_cast<size_t>(level), ' ');
 }
 
 void append_value(std::string& out, const Json& value, const JsonStyle& style, int level) {
