@@ -1,0 +1,24 @@
+#pragma once
+// The model families that this binary knows: an explicit table.
+
+#include <memory>
+#include <span>
+#include <string>
+
+#include "backend/dispatch.h"
+#include "models/model.h"
+
+namespace lathe::models {
+
+struct FamilyEntry {
+  const char* model_type;  ///< as config.json says it
+  Result<std::unique_ptr<Model>> (*load)(const std::string& directory, backend::Dispatch& dispatch, const ModelOptions& options);
+};
+std::span<const FamilyEntry> model_families();
+
+/// Reads DIR/config.json and loads the family that its model_type names. `dispatch` and its device outlive the model.
+/// Every op call is planned here: a kernel that is missing or refuses its sizes is an error now, not in a step.
+/// Errors  unimplemented (another model_type: lists the known ones), those of the config, the checkpoint and the plan.
+Result<std::unique_ptr<Model>> load_model(const std::string& directory, backend::Dispatch& dispatch, const ModelOptions& options);
+
+}  // namespace lathe::models
