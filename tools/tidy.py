@@ -2,8 +2,8 @@
 """Runs clang-tidy 19 on the translation units that changed since they were last found clean.
 
 Clean results are kept in build/tidy/clean.json under a hash of the unit, every project header it reaches, its flags and .clang-tidy, so
-nothing is tidied twice. Without a budget all remaining units run (`make tidy-all`). With one (`make check`), those whose files
-changed in the last 20 commits run, newest first, until it is spent; how many were left is printed.
+nothing is tidied twice. Without a budget all remaining units run (`make tidy-all`). With one (`make check`), they run, latest change
+first, until it is spent, and how many were left is printed.
 
 Usage: tidy.py [--budget SECONDS] [--jobs N] [--build FOLDER] [FILE …]
 """
@@ -22,7 +22,7 @@ import check_layers
 import checklib
 
 CACHE = os.path.join(checklib.ROOT, "build", "tidy", "clean.json")
-COMMITS = 20
+COMMITS = 50
 
 
 def commands(build):
@@ -66,7 +66,7 @@ def recently_changed():
     for path in lines("diff", "--name-only", "HEAD"):
         ages[path] = 0
     age = 0
-    for line in lines("log", f"-{COMMITS}", "--name-only", "--format=commit"):
+    for line in lines("log", f"-{COMMITS}", "--name-only", "--format=tformat:commit"):
         if line == "commit":
             age += 1
         elif line:
@@ -75,7 +75,7 @@ def recently_changed():
 
 
 def plan(tree, database, clean, config, only):
-    """Units to run as (age, path, hash): age None means that nothing it reaches changed lately. Also the number of clean ones."""
+    """Units to run as (age, path, hash): age None means that they did not change lately. Also the number of clean ones."""
     ages = recently_changed()
     todo, done = [], 0
     for path, words in sorted(database.items()):
@@ -122,10 +122,8 @@ def main():
         clean = {}
     tree = check_layers.Tree(checklib.ROOT)
     todo, done = plan(tree, database, clean, config, set(options.files))
-    old = [item for item in todo if item[0] is None] if options.budget and not options.files else []
-    todo = todo[: len(todo) - len(old)]
     deadline = time.monotonic() + options.budget if options.budget else None
-    problems, ran, left = 0, 0, len(old)
+    problems, ran, left = 0, 0, 0
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
         for (_, path, key), (ok, text) in zip(todo, pool.map(lambda item: run_one(options.build, item[1], deadline), todo)):
             if ok is None:
