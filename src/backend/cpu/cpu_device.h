@@ -1,0 +1,32 @@
+#pragma once
+// The CPU as a device: host memory, a worker pool, and the kernels of the chosen instruction set.
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "backend/device.h"
+
+namespace lathe::backend {
+
+/// Instruction-set levels, lowest first. A level includes those before it.
+enum class IsaLevel : uint8_t { kScalar, kAvx2, kAvx512, kAvx512Vnni, kAvx512Bf16, kAmx };
+const char* isa_name(IsaLevel level);
+/// Best level that this machine has and this binary was built with.
+IsaLevel detect_isa();
+/// Levels from scalar to the detected one.
+std::vector<IsaLevel> available_isa_levels();
+
+struct CpuOptions {
+  int threads = 0;        ///< 0: base::default_thread_count()
+  std::string isa;        ///< "", or a level name: forced (also by LATHE_ISA); a level that the machine lacks is an error
+  bool reference = false; ///< kernels/ref only
+};
+/// Table: kernels of the level, then of the lower levels, then kernels/ref. Memory is mapped lazily; a request beyond the machine's memory is an error.
+/// Errors: invalid_argument (negative threads; instruction set unknown or not available: lists the available ones).
+Result<std::unique_ptr<Device>> make_cpu_device(const CpuOptions& options);
+
+/// kernels/ref as a table (host memory).
+std::span<const ops::Variant> reference_table();
+
+}  // namespace lathe::backend

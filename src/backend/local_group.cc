@@ -1,0 +1,128 @@
+// A group of threads over shared memory. Every operation: publish what I give, wait for all, work on my share of the rows, wait for all.
+
+#include <algorithm>
+
+#include "backend/collective.h"
+#include "base/check.h"
+#include "base/sync.h"
+
+namespace lathe::backend {
+namespace {
+
+/// Rows that one rank works on.
+struct Share {
+  int64_t begin;
+  int64_t end;
+};
+
+/// What the ranks of a group share. Slots are written by their rank before a meeting and read by others after it.
+struct Room {
+  explicit Room(int ranks) : size(ranks), sums(static_cast<size_t>(ranks)), columns(static_cast<size_t>(ranks)) {}
+
+  /// Returns when all ranks have come.
+  void meet() {
+    base::Lock lock(mutex);
+    const uint64_t mine = round;
+    if (++arrived == size) {
+      arrived = 0;
+      ++round;
+      everyone.notify_all();
+      return;
+    }
+    everyone.wait(lock, [&] { return round != mine; });
+  }
+
+  struct Columns {
+    View local, out;
+  };
+
+  const int size;
+  base::Mutex mutex{"group"};
+  base::CondVar everyone;
+  int arrived = 0;
+  uint64_t round = 0;
+  std::vector<const Group::TreeSum*> sums;
+  std::vector<Columns> columns;
+};
+
+float* row_of(const View& view, int64_t row) { return view.f32() + row * view.step(0); }
+
+class LocalGroup final : public Group {
+ public:
+  LocalGroup(std::shared_ptr<Room> room, int rank) : room_(std::move(room)), rank_(rank) {}
+  int rank() const override { return rank_; }
+  int size() const override { return room_->size; }
+  void barrier() override { room_->meet(); }
+
+  void tree_sum(const TreeSum& sum) override {
+    room_->sums[static_cast<size_t>(rank_)] = &sum;
+    room_->meet();
+    const Share mine = share(sum.out.dim(0));
+    row_.resize(static_cast<size_t>(sum.out.dim(1)));
+    for (int64_t t = mine.begin; t < mine.end; ++t) {
+      gather_nodes(t, sum.leaves);
+      tensor::tree_combine(sum.leaves, nodes_, rows_.data(), sum.out.dim(1), row_.data());
+      for (const TreeSum* other : room_->sums) std::copy(row_.begin(), row_.end(), row_of(other->out, t));
+    }
+    room_->meet();
+  }
+
+  void gather_columns(const View& local, const View& out) override {
+    room_->columns[static_cast<size_t>(rank_)] = {local, out};
+    room_->meet();
+    const Share mine = share(out.dim(0));
+    int64_t column = 0;
+    for (const Room::Columns& source : room_->columns) {
+      const int64_t width = source.local.present() ? source.local.dim(1) : 0;
+      for (int64_t t = mine.begin; t < mine.end && width > 0; ++t) {
+        for (const Room::Columns& target : room_->columns) std::copy_n(row_of(source.local, t), width, row_of(target.out, t) + column);
+      }
+      column += width;
+    }
+    LATHE_CHECK(column == out.dim(1), "ranks give {} columns, out has {}", column, out.dim(1));
+    room_->meet();
+  }
+
+ private:
+  Share share(int64_t rows) const { return {rows * rank_ / size(), rows * (rank_ + 1) / size()}; }
+
+  /// Nodes of all ranks that have something for row t. Ranks hold ascending leaves in rank order or not: sorted here.
+  void gather_nodes(int64_t t, int64_t leaves) {
+    entries_.clear();
+    for (const TreeSum* sum : room_->sums) {
+      LATHE_CHECK(sum->leaves == leaves, "ranks sum trees of {} and {} leaves", sum->leaves, leaves);
+      for (size_t n = 0; n < sum->nodes.size(); ++n) {
+        const auto node = static_cast<int64_t>(n);
+        if (sum->present.present() && sum->present.i32()[node * sum->present.step(0) + t * sum->present.step(1)] == 0) continue;
+        entries_.push_back({sum->nodes[n], sum->partials.f32() + node * sum->partials.step(0) + t * sum->partials.step(1)});
+      }
+    }
+    std::sort(entries_.begin(), entries_.end(), [](const Entry& a, const Entry& b) { return a.node.begin < b.node.begin; });
+    nodes_.clear();
+    rows_.clear();
+    for (const Entry& entry : entries_) nodes_.push_back(entry.node), rows_.push_back(entry.row);
+  }
+
+  struct Entry {
+    tensor::TreeNode node;
+    const float* row;
+  };
+  std::shared_ptr<Room> room_;
+  int rank_;
+  std::vector<Entry> entries_;
+  std::vector<tensor::TreeNode> nodes_;
+  std::vector<const float*> rows_;
+  std::vector<float> row_;
+};
+
+}  // namespace
+
+std::vector<std::unique_ptr<Group>> make_local_group(int size) {
+  LATHE_CHECK(size >= 1, "group of {} ranks", size);
+  auto room = std::make_shared<Room>(size);
+  std::vector<std::unique_ptr<Group>> ends;
+  for (int rank = 0; rank < size; ++rank) ends.push_back(std::make_unique<LocalGroup>(room, rank));
+  return ends;
+}
+
+}  // namespace lathe::backend
