@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 ROOT = os.environ.get("LATHE_CHECK_ROOT") or os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-CODE_SUFFIXES = (".h", ".cc", ".cu", ".cuh", ".inc")
+CODE_SUFFIXES = (".h", ".cc", ".cu", ".cuh", ".inc", ".inl")
 
 
 def tracked_files(root=ROOT):

@@ -105,7 +105,9 @@ class Layers(unittest.TestCase):
     def test_instruction_set_file_with_library_code(self):
         files = {"src/kernels/cpu/README.md": README}
         self.expect({**files, "src/kernels/cpu/dot_avx2.cc": "#include <immintrin.h>\n"}, None)
-        self.expect({**files, "src/kernels/cpu/dot_avx2.cc": "#include <algorithm>\n"}, "<algorithm> in an instruction-set file")
+        self.expect({**files, "src/kernels/cpu/dot_avx2.cc": "#include <algorithm>\n"}, "dot_avx2.cc -> algorithm")
+        files["src/kernels/cpu/helper.h"] = "#pragma once\n#include <vector>\n"
+        self.expect({**files, "src/kernels/cpu/dot_avx2.cc": '#include "kernels/cpu/helper.h"\n'}, "src/kernels/cpu/helper.h -> vector")
 
     def test_header_cycle(self):
         files = {"src/base/p.h": '#pragma once\n#include "base/q.h"\n', "src/base/q.h": '#pragma once\n#include "base/p.h"\n'}
