@@ -1,0 +1,34 @@
+#pragma once
+// Keeps spans and writes them as Chrome trace JSON, which Perfetto and Chromium's viewer open.
+
+#include <string>
+#include <vector>
+
+#include "base/recorder.h"
+#include "base/result.h"
+#include "base/sync.h"
+
+namespace lathe::observe {
+
+/// Bounded store of spans.
+/// Threads  span() from any thread; write() when nobody records.
+class Timeline : public base::Recorder {
+ public:
+  /// Keeps the first `spans_max` spans and counts the rest.
+  explicit Timeline(size_t spans_max = 4u << 20) : spans_max_(spans_max) {}
+  void span(const base::Span& span) override;
+
+  std::vector<base::Span> spans() const { return spans_; }
+  int64_t dropped() const { return dropped_; }
+  /// One complete event per span: pid = rank, tid = worker, times in µs from the first span; args: ready, layer, tokens, detail.
+  std::string to_chrome_json() const;
+  Result<void> write(const std::string& path) const;
+
+ private:
+  base::Mutex mutex_{"timeline"};
+  size_t spans_max_;
+  std::vector<base::Span> spans_;
+  int64_t dropped_ = 0;
+};
+
+}  // namespace lathe::observe
