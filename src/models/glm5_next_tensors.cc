@@ -1,0 +1,60 @@
+#include "models/glm5_next_tensors.h"
+
+#include "models/glm5_next_table.h"
+
+namespace lathe::models {
+namespace {
+
+class Inventory : public TensorVisitor {
+ public:
+  void matrix(TensorSpec spec, MatrixView&) override { specs.push_back(std::move(spec)); }
+  void vector(TensorSpec spec, View&) override { specs.push_back(std::move(spec)); }
+  std::vector<TensorSpec> specs;
+};
+
+}  // namespace
+
+std::string_view tensor_kind_name(TensorKind kind) {
+  switch (kind) {
+    case TensorKind::kEmbedding: return "embedding";
+    case TensorKind::kHead: return "head";
+    case TensorKind::kNorm: return "norm";
+    case TensorKind::kMhc: return "mhc";
+    case TensorKind::kKda: return "kda";
+    case TensorKind::kDsa: return "dsa";
+    case TensorKind::kIndexer: return "indexer";
+    case TensorKind::kDense: return "dense";
+    case TensorKind::kRouter: return "router";
+    case TensorKind::kExpert: return "expert";
+    case TensorKind::kShared: return "shared";
+    case TensorKind::kMtp: return "mtp";
+    case TensorKind::kVision: return "vision";
+  }
+  return "?";
+}
+
+int64_t TensorSpec::elements() const {
+  int64_t count = 1;
+  for (const int64_t size : shape) count *= size;
+  return count;
+}
+
+std::vector<TensorSpec> glm5_next_inventory(const Glm5NextConfig& config) {
+  Inventory inventory;
+  Glm5NextWeights unused;
+  visit_tensors(config, inventory, unused);
+  return std::move(inventory.specs);
+}
+
+bool dtype_allowed(const TensorSpec& spec, DType dtype) {
+  return dtype == DType::kBF16 || dtype == DType::kF16 || dtype == DType::kF32 || (dtype == DType::kF8E4M3 && spec.fp8_allowed);
+}
+
+std::vector<float> to_float32(const View& view) {
+  LATHE_CHECK(view.contiguous(), "to_float32 of strided {}", describe(view));
+  std::vector<float> out(static_cast<size_t>(view.elements()));
+  for (size_t i = 0; i < out.size(); ++i) out[i] = tensor::load_as_float(view.dtype, view.data, static_cast<int64_t>(i));
+  return out;
+}
+
+}  // namespace lathe::models
