@@ -1,12 +1,38 @@
 #include "kernels/cpu/cpu_variants.h"
 
+#include "kernels/cpu/kernels.h"
+
 namespace lathe::kernels::cpu {
 
-std::span<const ops::Variant> scalar_variants() { return {}; }
-std::span<const ops::Variant> avx2_variants() { return {}; }
-std::span<const ops::Variant> avx512_variants() { return {}; }
+namespace {
+
+using ops::OpId;
+
+#define LATHE_VARIANT(op, name, kernel, supports) \
+  ops::Variant { op, name, supports, kernel, kernel##_counted }
+
+constexpr ops::Variant kScalar[] = {
+    LATHE_VARIANT(OpId::kMatmul, "scalar", matmul_scalar, supports_all),
+};
+constexpr ops::Variant kAvx2[] = {
+    LATHE_VARIANT(OpId::kMatmul, "avx2", matmul_avx2, supports_all),
+};
+constexpr ops::Variant kAvx512[] = {
+    LATHE_VARIANT(OpId::kMatmul, "avx512", matmul_avx512, supports_all),
+};
+constexpr ops::Variant kAvx512Bf16[] = {
+    LATHE_VARIANT(OpId::kMatmul, "avx512bf16", matmul_avx512bf16, supports_matmul_pairs),
+};
+
+#undef LATHE_VARIANT
+
+}  // namespace
+
+std::span<const ops::Variant> scalar_variants() { return kScalar; }
+std::span<const ops::Variant> avx2_variants() { return kAvx2; }
+std::span<const ops::Variant> avx512_variants() { return kAvx512; }
 std::span<const ops::Variant> avx512vnni_variants() { return {}; }
-std::span<const ops::Variant> avx512bf16_variants() { return {}; }
+std::span<const ops::Variant> avx512bf16_variants() { return kAvx512Bf16; }
 
 #if defined(__x86_64__)
 bool has_avx2() { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c"); }

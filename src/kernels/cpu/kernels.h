@@ -1,0 +1,23 @@
+#pragma once
+// Entry points of the kernels, for the lists in cpu_variants.cc. Each has a counting twin of the same name with "_counted".
+
+#include "ops/kernel.h"
+
+namespace lathe::kernels::cpu {
+
+#define LATHE_DECLARE_KERNEL(name)                                            \
+  void name(const void* params, const ops::LaunchContext& context);           \
+  void name##_counted(const void* params, const ops::LaunchContext& context)
+
+LATHE_DECLARE_KERNEL(matmul_scalar);
+LATHE_DECLARE_KERNEL(matmul_avx2);
+LATHE_DECLARE_KERNEL(matmul_avx512);
+LATHE_DECLARE_KERNEL(matmul_avx512bf16);
+
+// What they can run (supports.cc).
+bool supports_all(const void* params);
+bool supports_matmul_pairs(const void* params);
+
+#undef LATHE_DECLARE_KERNEL
+
+}  // namespace lathe::kernels::cpu

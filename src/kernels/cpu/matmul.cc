@@ -1,0 +1,162 @@
+// matmul, all levels: y = x Wᵀ + bias for several matrices at once.
+//
+// Idea    see matmul_isa.h and panel.h. Few rows (one tile): each task walks a range of panels, decoding a segment (128 channels of 32 rows, in the
+//         first-level cache) and multiplying it at once. Many rows: a task decodes a panel as a whole and runs all tiles of its block of rows over it.
+// Limits  weights f32, bf16, f16, f8_e4m3; block scales with any offset. BF16 products need even segments.
+// Floor   one row: weight bytes; many rows: 2·T·N·K over the peak of FMA or BF16 dot products.
+// Ladder  see README.md.
+#include "kernels/cpu/kernels.h"
+#include "kernels/cpu/levels.h"
+#include "kernels/cpu/rows.h"
+#include "ops/basic.h"
+
+namespace lathe::kernels::cpu {
+namespace {
+
+constexpr int kNodesMax = 48;  // a contiguous range of L leaves is covered by at most 2·log2(L) nodes
+
+struct Part {
+  const ops::MatmulPart* params = nullptr;
+  PanelSource source;
+  Rows x;
+  int64_t first_panel = 0;  ///< number of this part's panel 0 among those of all parts
+  int64_t leaf_begin = 0;
+  int64_t node_count = 0;
+  tensor::TreeNode nodes[kNodesMax];
+};
+
+void cover(Part& part, int64_t a, int64_t b, int64_t lo, int64_t hi) {
+  if (b <= lo || hi <= a) return;
+  if (lo <= a && b <= hi) {
+    LATHE_CHECK(part.node_count < kNodesMax, "cover of [{}, {}) has more than {} nodes", lo, hi, kNodesMax);
+    part.nodes[part.node_count++] = {a, b};
+    return;
+  }
+  const int64_t middle = tensor::tree_middle(a, b);
+  cover(part, a, middle, lo, hi);
+  cover(part, middle, b, lo, hi);
+}
+
+void fill_part(Part& part, const Level& level, const ops::MatmulPart& params, ops::Compute compute) {
+  part.params = &params;
+  part.source = PanelSource(level, params.weight, compute, params.leaf_channels);
+  if (params.leaf_channels > 0) {
+    part.leaf_begin = params.leaf_begin;
+    if (params.leaf_total > 0) cover(part, 0, params.leaf_total, params.leaf_begin, params.leaf_begin + part.source.leaves());
+  }
+  if (part.node_count == 0 && params.y.rank == 2) part.nodes[part.node_count++] = {part.leaf_begin, part.leaf_begin + 1};
+}
+
+void write_tile(const Part& part, int64_t node, int64_t row, int64_t count, int64_t panel, int64_t present, const float* totals) {
+  const View& y = part.params->y;
+  const bool nodes = y.rank == 3;
+  const int64_t width = part.source.width();
+  float* const out = y.f32() + (nodes ? node * y.step(0) : 0) + row * y.step(-2) + panel * width;
+  for (int64_t r = 0; r < count; ++r) {
+    float* const to = out + r * y.step(-2);
+    std::memcpy(to, totals + r * width, static_cast<size_t>(present) * 4);
+    if (!part.params->bias.present()) continue;
+    for (int64_t n = 0; n < present; ++n) to[n] += vector_at(part.params->bias, panel * width + n);
+  }
+}
+
+/// Rows [begin, end) of one panel, tile by tile.
+void run_panel(const Part& part, PanelRun& run, int64_t panel, int64_t begin, int64_t end, const ops::LaunchContext& context) {
+  run.begin(panel);
+  const int64_t tiles = tile_count(part.source.isa(), end - begin);
+  for (int64_t i = 0; i < tiles; ++i) {
+    const int64_t row = begin + (end - begin) * i / tiles, count = begin + (end - begin) * (i + 1) / tiles - row;
+    for (int64_t node = 0; node < part.node_count; ++node) {
+      const float* const totals = run.node(part.x, row, count, part.nodes[node].begin, part.nodes[node].end, part.leaf_begin);
+      write_tile(part, node, row, count, panel, run.present(), totals);
+    }
+  }
+  LATHE_COUNT(context, kBytesWritten, part.node_count * (end - begin) * run.present() * 4);
+  if (part.params->bias.present()) {
+    LATHE_COUNT(context, kFlops, (end - begin) * run.present());
+    LATHE_COUNT(context, kBytesRead, run.present() * static_cast<int64_t>(tensor::dtype_bytes(part.params->bias.dtype)));
+    LATHE_COUNT(context, kWeightBytes, run.present() * static_cast<int64_t>(tensor::dtype_bytes(part.params->bias.dtype)));
+  }
+}
+
+struct Job {
+  Part parts[ops::MatmulParams::kPartsMax];
+  int32_t part_count = 0;
+  int64_t panels = 0;
+  int64_t weight_bytes = 0;
+  int64_t worker_bytes = 0;
+
+  const Part& part_of(int64_t panel) const {
+    int32_t at = 0;
+    while (at + 1 < part_count && parts[at + 1].first_panel <= panel) ++at;
+    return parts[at];
+  }
+};
+
+void run_parts(const Job& job, int64_t rows, int64_t channels, const ops::LaunchContext& context) {
+  const MatmulIsa& isa = job.parts[0].source.isa();
+  const bool whole = rows > isa.tile_rows;
+  const int64_t block = whole ? block_rows(isa, rows, channels) : rows;
+  const int64_t blocks = ceil_div(rows, block);
+  // Few rows: enough panels a task to make waking the pool worth it. Many rows: one panel, block after block so that rows of x stay near.
+  const int threads = context.pool->threads();
+  int64_t group = 1;
+  if (!whole) {
+    const int64_t tasks = std::clamp<int64_t>(job.weight_bytes / 16384, 1, int64_t{4} * threads);
+    group = ceil_div(job.panels, threads == 1 ? 1 : std::min(tasks, job.panels));
+  }
+  const int64_t groups = ceil_div(job.panels, group);
+  context.pool->for_each(groups * blocks, [&](int64_t task, int worker) {
+    void* const memory = context.scratch->local(worker, job.worker_bytes);
+    const int64_t begin = task / groups * block, end = std::min(rows, begin + block), first = task % groups * group;
+    LATHE_COUNT(context, kBytesRead, (end - begin) * channels * 4);
+    for (int64_t panel = first; panel < std::min(job.panels, first + group); ++panel) {
+      const Part& part = job.part_of(panel);
+      PanelRun run(part.source, context, memory, whole);
+      run_panel(part, run, panel - part.first_panel, begin, end, context);
+    }
+  });
+}
+
+void matmul(const Level& level, const ops::MatmulParams& p, const ops::LaunchContext& context) {
+  const int64_t rows = p.x.dim(0), channels = p.x.dim(1);
+  if (rows == 0) return;
+  Job job;
+  job.part_count = p.part_count;
+  bool pairs = false, rounded = false;
+  for (int32_t i = 0; i < p.part_count; ++i) {
+    Part& part = job.parts[i];
+    fill_part(part, level, p.parts[static_cast<size_t>(i)], p.compute);
+    part.first_panel = job.panels;
+    job.panels += part.source.panels();
+    job.weight_bytes += part.source.outputs() * channels * part.source.element_bytes();
+    job.worker_bytes = std::max(job.worker_bytes, PanelRun::bytes(part.source, rows > level.base->tile_rows, tree_depth(part.source.leaves())));
+    pairs |= part.source.format() == RowFormat::kPairs;
+    rounded |= part.source.format() == RowFormat::kRounded;
+  }
+  const int64_t pair_bytes = pairs ? rows_bytes(rows, channels, RowFormat::kPairs) : 0;
+  const int64_t rounded_bytes = rounded ? rows_bytes(rows, channels, RowFormat::kRounded) : 0;
+  char* const memory = pair_bytes + rounded_bytes > 0 ? static_cast<char*>(context.scratch->shared(pair_bytes + rounded_bytes)) : nullptr;
+  const Rows as_pairs = pairs ? make_rows(*level.base, p.x, RowFormat::kPairs, memory, context) : Rows{};
+  const Rows as_rounded = rounded ? make_rows(*level.base, p.x, RowFormat::kRounded, memory + pair_bytes, context) : Rows{};
+  for (int32_t i = 0; i < p.part_count; ++i) {
+    Part& part = job.parts[i];
+    const RowFormat format = part.source.format();
+    part.x = format == RowFormat::kPairs ? as_pairs : format == RowFormat::kRounded ? as_rounded : Rows{.data = p.x.data, .stride = p.x.step(0)};
+  }
+  run_parts(job, rows, channels, context);
+}
+
+template <class L>
+void run(const void* params, const ops::LaunchContext& context) {
+  matmul(L::level(), *static_cast<const ops::MatmulParams*>(params), context);
+}
+
+}  // namespace
+
+void LATHE_KERNEL(matmul_scalar)(const void* params, const ops::LaunchContext& context) { run<ScalarLevel>(params, context); }
+void LATHE_KERNEL(matmul_avx2)(const void* params, const ops::LaunchContext& context) { run<Avx2Level>(params, context); }
+void LATHE_KERNEL(matmul_avx512)(const void* params, const ops::LaunchContext& context) { run<Avx512Level>(params, context); }
+void LATHE_KERNEL(matmul_avx512bf16)(const void* params, const ops::LaunchContext& context) { run<Avx512Bf16Level>(params, context); }
+
+}  // namespace lathe::kernels::cpu

@@ -1,0 +1,241 @@
+#pragma once
+// Drives the panel and tile functions of a level (matmul_isa.h): which segments a row of weights is cut into, the canonical tree over leaves, and packing.
+// Used by every kernel that multiplies by weight matrices. Included in kernel files only; internal linkage, because each of them is compiled twice.
+//
+// Order of additions of y[t, n]: inside a segment channel after channel in one accumulator; segments of a leaf one after the other (acc · scale + total,
+// fused where the level fuses); leaves by the tree. Segments end at scale-block borders and after kSegment channels, counted from the leaf's start,
+// so they depend neither on T nor on a shard's range.
+
+#include <algorithm>
+#include <cstdint>
+
+#include "kernels/counting.h"
+#include "kernels/cpu/matmul_isa.h"
+#include "ops/kernel.h"
+#include "tensor/shard.h"
+#include "tensor/view.h"
+
+namespace lathe::kernels::cpu {
+namespace {
+
+constexpr int64_t kSegment = 128;
+
+struct Level {
+  const MatmulIsa* base = nullptr;
+  const PairIsa* pairs = nullptr;  ///< only at the BF16 level
+};
+
+/// How rows of x are stored for a product.
+enum class RowFormat : uint8_t { kFloat, kRounded, kPairs };
+
+/// Rows of x, 4-byte units.
+struct Rows {
+  const void* data = nullptr;
+  int64_t stride = 0;
+  const void* at(int64_t row, int64_t channel, RowFormat format) const {
+    const char* const first = static_cast<const char*>(data) + row * stride * 4;
+    return first + channel * (format == RowFormat::kPairs ? 2 : 4);
+  }
+};
+
+inline RowFormat row_format(const Level& level, ops::Compute compute, DType weight) {
+  if (compute == ops::Compute::kF32) return RowFormat::kFloat;
+  return level.pairs != nullptr && (weight == DType::kBF16 || weight == DType::kF8E4M3) ? RowFormat::kPairs : RowFormat::kRounded;
+}
+
+inline int64_t round_up(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
+inline int64_t ceil_div(int64_t value, int64_t unit) { return (value + unit - 1) / unit; }
+
+/// One matrix as a source of panels. Cheap to build: made on the stack by each launch.
+class PanelSource {
+ public:
+  PanelSource() = default;
+  PanelSource(const Level& level, const MatrixView& matrix, ops::Compute compute, int64_t leaf_channels)
+      : isa_(level.base), matrix_(&matrix), format_(row_format(level, compute, matrix.values.dtype)), leaf_(leaf_channels > 0 ? leaf_channels : matrix.cols()) {
+    const DType type = matrix.values.dtype;
+    const bool pairs = format_ == RowFormat::kPairs;
+    pack_ = pairs                    ? (type == DType::kBF16 ? level.pairs->pack_bf16 : level.pairs->pack_f8)
+            : type == DType::kF32    ? isa_->pack_f32
+            : type == DType::kBF16   ? isa_->pack_bf16
+            : type == DType::kF16    ? isa_->pack_f16
+                                     : isa_->pack_f8;
+    tiles_ = pairs ? level.pairs->tile : isa_->tile;
+    fold_scale_ = matrix.scaled() && compute == ops::Compute::kF32;
+    late_scale_ = matrix.scaled() && !fold_scale_;
+    element_bytes_ = static_cast<int64_t>(tensor::dtype_bytes(type));
+  }
+
+  const MatmulIsa& isa() const { return *isa_; }
+  RowFormat format() const { return format_; }
+  int width() const { return isa_->width; }
+  int64_t outputs() const { return matrix_->rows(); }
+  int64_t channels() const { return matrix_->cols(); }
+  int64_t panels() const { return ceil_div(outputs(), width()); }
+  int64_t leaves() const { return leaf_ > 0 ? ceil_div(channels(), leaf_) : 0; }
+  int64_t leaf_channels() const { return leaf_; }
+  int64_t element_bytes() const { return element_bytes_; }
+
+  /// End of the segment that starts at `begin`.
+  int64_t segment_end(int64_t begin) const {
+    const int64_t leaf_begin = begin / leaf_ * leaf_;
+    int64_t end = std::min({leaf_begin + leaf_, channels(), begin + kSegment - (begin - leaf_begin) % kSegment});
+    if (matrix_->scaled()) {
+      const int64_t block = matrix_->block_cols, offset = matrix_->col_offset;
+      end = std::min(end, ((begin + offset) / block + 1) * block - offset);
+    }
+    return end;
+  }
+  int64_t segments() const {
+    int64_t count = 0;
+    for (int64_t begin = 0; begin < channels(); begin = segment_end(begin)) ++count;
+    return count;
+  }
+
+  /// Decodes channels [begin, end) of the panel; `scale` gets [width] factors for the tile if late_scale().
+  void pack(int64_t panel, int64_t begin, int64_t end, void* out, float* scale) const {
+    const int64_t first = panel * width(), last = outputs() - 1;
+    const char* rows[kPanelWidthMax];
+    float factors[kPanelWidthMax];
+    const char* const base = static_cast<const char*>(matrix_->values.data) + begin * element_bytes_;
+    const int64_t step = matrix_->values.step(0) * element_bytes_;
+    for (int i = 0; i < width(); ++i) rows[i] = base + std::min(first + i, last) * step;
+    if (matrix_->scaled()) load_scales(first, last, begin, fold_scale_ ? factors : scale);
+    pack_({.rows = rows, .channels = end - begin, .row_scale = fold_scale_ ? factors : nullptr, .out = out});
+  }
+  bool late_scale() const { return late_scale_; }
+  /// Bytes of the scale rows that begin in this panel (for counting: each is counted by one panel).
+  int64_t scale_bytes(int64_t panel) const {
+    if (!matrix_->scaled()) return 0;
+    const int64_t block = matrix_->block_rows, first = panel * width() + matrix_->row_offset;
+    const int64_t last = std::min((panel + 1) * width(), outputs()) - 1 + matrix_->row_offset;
+    const int64_t begun = last / block - (panel == 0 ? -1 : (first - 1) / block) - (panel == 0 ? matrix_->row_offset / block : 0);
+    return begun * matrix_->scales.dim(1) * 4;
+  }
+
+  /// Runs one packed segment over `count` rows of x.
+  void tile(const Rows& x, int64_t row, int64_t count, int64_t begin, int64_t end, const void* packed, const float* scale, float* total, bool accumulate) const {
+    const bool pairs = format_ == RowFormat::kPairs;
+    tiles_[count]({.x = x.at(row, begin, format_),
+                   .x_stride = x.stride,
+                   .panel = packed,
+                   .steps = pairs ? (end - begin + 1) / 2 : end - begin,
+                   .scale = late_scale_ ? scale : nullptr,
+                   .total = total,
+                   .accumulate = accumulate});
+  }
+  /// Bytes of the packed channels [0, channels).
+  int64_t packed_bytes(int64_t channels) const { return (format_ == RowFormat::kPairs ? round_up(channels, 2) * 2 : channels * 4) * width(); }
+
+ private:
+  void load_scales(int64_t first, int64_t last, int64_t begin, float* out) const {
+    const int64_t column = (begin + matrix_->col_offset) / matrix_->block_cols;
+    const float* const scales = static_cast<const float*>(matrix_->scales.data) + column;
+    const int64_t step = matrix_->scales.step(0), block = matrix_->block_rows;
+    int64_t row_block = (first + matrix_->row_offset) / block, left = (row_block + 1) * block - first - matrix_->row_offset;
+    for (int i = 0; i < width(); ++i) {
+      if (left-- == 0 && first + i <= last) ++row_block, left = block - 1;
+      out[i] = scales[row_block * step];
+    }
+  }
+
+  const MatmulIsa* isa_ = nullptr;
+  const MatrixView* matrix_ = nullptr;
+  RowFormat format_ = RowFormat::kFloat;
+  int64_t leaf_ = 0;
+  PackFn pack_ = nullptr;
+  const TileFn* tiles_ = nullptr;
+  bool fold_scale_ = false;
+  bool late_scale_ = false;
+  int64_t element_bytes_ = 1;
+};
+
+/// How many even tiles `rows` rows make.
+inline int64_t tile_count(const MatmulIsa& isa, int64_t rows) { return ceil_div(rows, isa.tile_rows); }
+
+/// Levels of the stack that the tree over `leaves` needs.
+inline int64_t tree_depth(int64_t leaves) {
+  int64_t depth = 1;
+  for (int64_t n = leaves; n > 1; n = (n + 1) / 2) ++depth;
+  return depth;
+}
+
+/// One panel at work: packed as a whole for many tiles of rows, or segment by segment on the way for a single tile.
+class PanelRun {
+ public:
+  /// Memory for run(): a packed panel (whole) or one segment, scale rows, the totals of the tree.
+  static int64_t bytes(const PanelSource& source, bool whole, int64_t depth) {
+    const int64_t kept = whole ? source.packed_bytes(source.channels()) : source.packed_bytes(kSegment);
+    const int64_t scales = source.late_scale() ? (whole ? source.segments() : 1) * source.width() * 4 : 0;
+    return round_up(kept, 64) + round_up(scales, 64) + depth * source.isa().tile_rows * source.width() * 4;
+  }
+  PanelRun(const PanelSource& source, const ops::LaunchContext& context, void* memory, bool whole)
+      : source_(source), context_(context), whole_(whole), packed_(static_cast<char*>(memory)) {
+    const int64_t kept = whole ? source.packed_bytes(source.channels()) : source.packed_bytes(kSegment);
+    const int64_t scales = source.late_scale() ? (whole ? source.segments() : 1) * source.width() * 4 : 0;
+    scales_ = reinterpret_cast<float*>(packed_ + round_up(kept, 64));
+    totals_ = reinterpret_cast<float*>(packed_ + round_up(kept, 64) + round_up(scales, 64));
+  }
+
+  void begin(int64_t panel) {
+    panel_ = panel;
+    present_ = std::min<int64_t>(source_.width(), source_.outputs() - panel * source_.width());
+    LATHE_COUNT(context_, kWeightBytes, source_.scale_bytes(panel));
+    LATHE_COUNT(context_, kBytesRead, source_.scale_bytes(panel));
+    if (!whole_) return;
+    int64_t segment = 0;
+    for (int64_t at = 0; at < source_.channels(); at = source_.segment_end(at), ++segment) {
+      pack(at, source_.segment_end(at), packed_ + source_.packed_bytes(at), scales_ + segment * source_.width());
+    }
+  }
+  /// Sum over node [a, b) of the tree of this source's leaves, whose leaf 0 is number `leaf_begin` of the tree: totals [count][width].
+  /// Nodes must be asked for in ascending order for each (row, count).
+  const float* node(const Rows& x, int64_t row, int64_t count, int64_t a, int64_t b, int64_t leaf_begin) {
+    row_ = row, count_ = count, x_ = &x;
+    if (a == leaf_begin) segment_ = 0;
+    evaluate(a, b, leaf_begin, totals_);
+    return totals_;
+  }
+  int64_t present() const { return present_; }
+
+ private:
+  void pack(int64_t begin, int64_t end, void* out, float* scale) {
+    source_.pack(panel_, begin, end, out, scale);
+    LATHE_COUNT(context_, kWeightBytes, present_ * (end - begin) * source_.element_bytes());
+    LATHE_COUNT(context_, kBytesRead, present_ * (end - begin) * source_.element_bytes());
+  }
+  void leaf(int64_t leaf, float* total) {
+    const int64_t first = leaf * source_.leaf_channels(), last = std::min(first + source_.leaf_channels(), source_.channels());
+    if (first >= last) std::fill_n(total, count_ * source_.width(), 0.0f);
+    for (int64_t at = first; at < last; ++segment_) {
+      const int64_t end = source_.segment_end(at);
+      const char* packed = packed_ + source_.packed_bytes(at);
+      const float* scale = scales_ + segment_ * source_.width();
+      if (!whole_) {
+        pack(at, end, packed_, scales_);
+        packed = packed_, scale = scales_;
+      }
+      source_.tile(*x_, row_, count_, at, end, packed, scale, total, at != first);
+      LATHE_COUNT(context_, kFlops, 2 * count_ * present_ * (end - at));
+      at = end;
+    }
+  }
+  void evaluate(int64_t a, int64_t b, int64_t leaf_begin, float* total) {
+    if (b - a <= 1) return leaf(a - leaf_begin, total);
+    const int64_t middle = tensor::tree_middle(a, b), size = count_ * source_.width();
+    evaluate(a, middle, leaf_begin, total);
+    evaluate(middle, b, leaf_begin, total + size);
+    source_.isa().add(total, total + size, size);
+  }
+
+  const PanelSource& source_;
+  const ops::LaunchContext& context_;
+  bool whole_;
+  char* packed_;
+  float* scales_ = nullptr;
+  float* totals_ = nullptr;
+  const Rows* x_ = nullptr;
+  int64_t panel_ = 0, present_ = 0, row_ = 0, count_ = 0, segment_ = 0;
+};
+
+}  // namespace
+}  // namespace lathe::kernels::cpu

@@ -1,0 +1,69 @@
+#pragma once
+// Rows of x in the formats that products take. Included in kernel files only; internal linkage.
+
+#include <cstring>
+
+#include "kernels/cpu/panel.h"
+
+namespace lathe::kernels::cpu {
+namespace {
+
+/// Work below this many elements stays on the calling thread: waking the pool costs about a microsecond.
+constexpr int64_t kInlineElements = 16384;
+
+/// Runs body(begin, end, worker) over [0, count) in pieces; `cost` is the work of one, in elements.
+template <class Body>
+void for_pieces(const ops::LaunchContext& context, int64_t count, int64_t cost, const Body& body) {
+  if (count <= 0) return;
+  const int64_t work = count * std::max<int64_t>(cost, 1);
+  const int threads = context.pool != nullptr ? context.pool->threads() : 1;
+  if (threads == 1 || work < kInlineElements || count == 1) return body(int64_t{0}, count, 0);
+  const int64_t pieces = std::clamp<int64_t>(work / kInlineElements, threads, int64_t{4} * threads);
+  const int64_t size = ceil_div(count, std::min(pieces, count));
+  context.pool->for_each(ceil_div(count, size), [&](int64_t piece, int worker) { body(piece * size, std::min(count, (piece + 1) * size), worker); });
+}
+
+/// Bytes of `rows` rows of `channels` in a format (nothing for kFloat: used in place). Row starts are spread over cache sets.
+inline int64_t row_stride(int64_t channels, RowFormat format) {
+  const int64_t bytes = format == RowFormat::kPairs ? round_up(channels, 2) * 2 : channels * 4;
+  const int64_t padded = round_up(bytes, 64);
+  return (padded % 512 == 0 ? padded + 64 : padded) / 4;
+}
+inline int64_t rows_bytes(int64_t rows, int64_t channels, RowFormat format) { return round_up(rows * row_stride(channels, format) * 4, 64); }
+
+/// Converts one row.
+inline void convert_row(const MatmulIsa& isa, RowFormat format, const float* x, int64_t channels, void* out) {
+  if (format == RowFormat::kPairs) {
+    uint16_t* const to = static_cast<uint16_t*>(out);
+    isa.to_bf16(x, channels, to);
+    if (channels % 2 != 0) to[channels] = 0;
+  } else if (format == RowFormat::kRounded) {
+    isa.round_bf16(x, channels, static_cast<float*>(out));
+  } else {
+    std::memcpy(out, x, static_cast<size_t>(channels) * 4);
+  }
+}
+
+/// x f32 [T, K] in `format`; `memory` holds rows_bytes(). kFloat: x itself.
+inline Rows make_rows(const MatmulIsa& isa, const View& x, RowFormat format, void* memory, const ops::LaunchContext& context) {
+  if (format == RowFormat::kFloat) return {.data = x.data, .stride = x.step(0)};
+  const int64_t channels = x.dim(1), stride = row_stride(channels, format);
+  for_pieces(context, x.dim(0), channels, [&](int64_t begin, int64_t end, int) {
+    for (int64_t t = begin; t < end; ++t) convert_row(isa, format, x.f32() + t * x.step(0), channels, static_cast<char*>(memory) + t * stride * 4);
+  });
+  return {.data = memory, .stride = stride};
+}
+
+/// Element i of a weight vector, f32 or bf16.
+inline float vector_at(const View& v, int64_t i) {
+  return v.dtype == DType::kF32 ? static_cast<const float*>(v.data)[i] : tensor::bf16_to_float(static_cast<const uint16_t*>(v.data)[i]);
+}
+
+/// Rows of x that a task takes at once when weights are packed whole: enough to pay for the packing, few enough for the second-level cache.
+inline int64_t block_rows(const MatmulIsa& isa, int64_t rows, int64_t channels) {
+  const int64_t most = std::clamp<int64_t>((256 << 10) / std::max<int64_t>(channels * 4, 1), 8 * isa.tile_rows, 32 * isa.tile_rows);
+  return ceil_div(rows, ceil_div(rows, most));
+}
+
+}  // namespace
+}  // namespace lathe::kernels::cpu

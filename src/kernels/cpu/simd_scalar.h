@@ -1,0 +1,134 @@
+#pragma once
+// Vector types of the baseline level: four floats of the compiler's own vector extension (SSE2 on x86-64), products and sums rounded apart.
+// See simd.h for what every level offers.
+
+#include <cstdint>
+
+#define LATHE_INLINE static inline __attribute__((always_inline))
+
+namespace lathe::kernels::cpu::LATHE_ISA {
+namespace {
+
+constexpr int kLanes = 4;
+constexpr int kTileRows = 6;
+
+typedef float FloatVector __attribute__((vector_size(16)));
+typedef int32_t IntVector __attribute__((vector_size(16)));
+typedef uint32_t UnsignedVector __attribute__((vector_size(16)));
+
+struct Vf {
+  FloatVector v;
+};
+struct Vi {
+  IntVector v;
+};
+struct Vm {
+  IntVector v;
+};
+
+LATHE_INLINE Vf zero() { return {FloatVector{0, 0, 0, 0}}; }
+LATHE_INLINE Vf set1(float a) { return {FloatVector{a, a, a, a}}; }
+LATHE_INLINE Vf load(const float* p) {
+  Vf a;
+  __builtin_memcpy(&a.v, p, sizeof a.v);
+  return a;
+}
+LATHE_INLINE Vf load_first(const float* p, int64_t n) {
+  Vf a = zero();
+  for (int64_t i = 0; i < n && i < 4; ++i) a.v[i] = p[i];
+  return a;
+}
+LATHE_INLINE void store(float* p, Vf a) { __builtin_memcpy(p, &a.v, sizeof a.v); }
+LATHE_INLINE void store_first(float* p, Vf a, int64_t n) {
+  for (int64_t i = 0; i < n && i < 4; ++i) p[i] = a.v[i];
+}
+LATHE_INLINE Vf fma(Vf a, Vf b, Vf c) { return {a.v * b.v + c.v}; }
+LATHE_INLINE Vf add(Vf a, Vf b) { return {a.v + b.v}; }
+LATHE_INLINE Vf sub(Vf a, Vf b) { return {a.v - b.v}; }
+LATHE_INLINE Vf mul(Vf a, Vf b) { return {a.v * b.v}; }
+LATHE_INLINE Vf div(Vf a, Vf b) { return {a.v / b.v}; }
+LATHE_INLINE Vf vsqrt(Vf a) {
+  for (int i = 0; i < 4; ++i) a.v[i] = __builtin_sqrtf(a.v[i]);
+  return a;
+}
+// If either is NaN, the second: as the instructions of the other levels.
+LATHE_INLINE Vf vmin(Vf a, Vf b) { return {a.v < b.v ? a.v : b.v}; }
+LATHE_INLINE Vf vmax(Vf a, Vf b) { return {a.v > b.v ? a.v : b.v}; }
+LATHE_INLINE Vm less(Vf a, Vf b) { return {a.v < b.v}; }
+LATHE_INLINE Vm is_nan(Vf a) { return {a.v != a.v}; }
+LATHE_INLINE Vf select(Vm m, Vf yes, Vf no) { return {m.v ? yes.v : no.v}; }
+LATHE_INLINE uint32_t bits(Vm m) {
+  return (m.v[0] != 0 ? 1u : 0u) | (m.v[1] != 0 ? 2u : 0u) | (m.v[2] != 0 ? 4u : 0u) | (m.v[3] != 0 ? 8u : 0u);
+}
+
+LATHE_INLINE Vi iset1(int32_t a) { return {IntVector{a, a, a, a}}; }
+LATHE_INLINE Vi iload(const void* p) {
+  Vi a;
+  __builtin_memcpy(&a.v, p, sizeof a.v);
+  return a;
+}
+LATHE_INLINE void istore(void* p, Vi a) { __builtin_memcpy(p, &a.v, sizeof a.v); }
+LATHE_INLINE Vi iadd(Vi a, Vi b) { return {(IntVector)((UnsignedVector)a.v + (UnsignedVector)b.v)}; }
+LATHE_INLINE Vi isub(Vi a, Vi b) { return {(IntVector)((UnsignedVector)a.v - (UnsignedVector)b.v)}; }
+LATHE_INLINE Vi iand(Vi a, Vi b) { return {a.v & b.v}; }
+LATHE_INLINE Vi ior(Vi a, Vi b) { return {a.v | b.v}; }
+template <int n>
+LATHE_INLINE Vi shift_left(Vi a) {
+  return {(IntVector)((UnsignedVector)a.v << n)};
+}
+template <int n>
+LATHE_INLINE Vi shift_right(Vi a) {
+  return {(IntVector)((UnsignedVector)a.v >> n)};
+}
+template <int n>
+LATHE_INLINE Vi shift_right_sign(Vi a) {
+  return {a.v >> n};
+}
+LATHE_INLINE Vm iequal(Vi a, Vi b) { return {a.v == b.v}; }
+LATHE_INLINE Vf as_float(Vi a) { return {(FloatVector)a.v}; }
+LATHE_INLINE Vi as_int(Vf a) { return {(IntVector)a.v}; }
+LATHE_INLINE Vf to_float(Vi a) { return {__builtin_convertvector(a.v, FloatVector)}; }
+/// Nearest integer, ties to even; |a| < 2^22.
+LATHE_INLINE Vi round_int(Vf a) {
+  const Vf magic = set1(12582912.0f);
+  return isub(as_int(add(a, magic)), as_int(magic));
+}
+
+LATHE_INLINE float hsum(Vf a) { return (a.v[0] + a.v[2]) + (a.v[1] + a.v[3]); }
+LATHE_INLINE float hmax(Vf a) {
+  const float x = a.v[0] > a.v[2] ? a.v[0] : a.v[2], y = a.v[1] > a.v[3] ? a.v[1] : a.v[3];
+  return x > y ? x : y;
+}
+
+LATHE_INLINE Vf load_bf16_first(const uint16_t* p, int64_t n) {
+  Vi a = iset1(0);
+  for (int64_t i = 0; i < n && i < 4; ++i) a.v[i] = static_cast<int32_t>(static_cast<uint32_t>(p[i]) << 16);
+  return as_float(a);
+}
+LATHE_INLINE Vf load_bf16(const uint16_t* p) { return load_bf16_first(p, 4); }
+/// The low 16 bits of each lane as half precision: the exponent is moved by a product, which is exact for subnormals too.
+LATHE_INLINE Vf half_to_float(Vi a) {
+  const Vi sign = shift_left<16>(iand(a, iset1(0x8000)));
+  const Vi magnitude = shift_left<13>(iand(a, iset1(0x7FFF)));
+  const Vf finite = mul(as_float(magnitude), set1(0x1p112f));
+  const Vi special = ior(magnitude, iset1(0x7F800000));
+  const Vm is_special = iequal(iand(a, iset1(0x7C00)), iset1(0x7C00));
+  return as_float(ior(sign, as_int(select(is_special, as_float(special), finite))));
+}
+/// Low 16 bits of each lane, packed.
+LATHE_INLINE void store_low16_first(uint16_t* p, Vi a, int64_t n) {
+  for (int64_t i = 0; i < n && i < 4; ++i) p[i] = static_cast<uint16_t>(a.v[i]);
+}
+
+/// rows[i] lane j becomes rows[j] lane i.
+LATHE_INLINE void transpose(Vi (&rows)[4]) {
+  const IntVector a = __builtin_shufflevector(rows[0].v, rows[1].v, 0, 4, 1, 5), b = __builtin_shufflevector(rows[0].v, rows[1].v, 2, 6, 3, 7);
+  const IntVector c = __builtin_shufflevector(rows[2].v, rows[3].v, 0, 4, 1, 5), d = __builtin_shufflevector(rows[2].v, rows[3].v, 2, 6, 3, 7);
+  rows[0].v = __builtin_shufflevector(a, c, 0, 1, 4, 5);
+  rows[1].v = __builtin_shufflevector(a, c, 2, 3, 6, 7);
+  rows[2].v = __builtin_shufflevector(b, d, 0, 1, 4, 5);
+  rows[3].v = __builtin_shufflevector(b, d, 2, 3, 6, 7);
+}
+
+}  // namespace
+}  // namespace lathe::kernels::cpu::LATHE_ISA
