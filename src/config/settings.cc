@@ -1,0 +1,296 @@
+#include "config/settings.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <cmath>
+
+#include "base/check.h"
+
+namespace lathe::config {
+namespace {
+
+constexpr std::string_view kEnvironmentPrefix = "LATHE_";
+
+bool holds(SettingType type, const SettingValue& value) {
+  switch (type) {
+    case SettingType::kBool: return std::holds_alternative<bool>(value);
+    case SettingType::kInt: return std::holds_alternative<int64_t>(value);
+    case SettingType::kNumber: return std::holds_alternative<double>(value);
+    case SettingType::kString:
+    case SettingType::kChoice: return std::holds_alternative<std::string>(value);
+  }
+  return false;
+}
+
+/// "an integer from 1 to 64 (threads)": what a message says was expected.
+std::string expectation(const SettingSpec& spec) {
+  std::string text;
+  switch (spec.type) {
+    case SettingType::kBool: text = "true or false"; break;
+    case SettingType::kInt: text = "an integer"; break;
+    case SettingType::kNumber: text = "a number"; break;
+    case SettingType::kString: text = "a string"; break;
+    case SettingType::kChoice: text = fmt::format("one of {}", fmt::join(spec.choices, ", ")); break;
+  }
+  if (spec.min && spec.max) {
+    text += fmt::format(" from {} to {}", *spec.min, *spec.max);
+  } else if (spec.min) {
+    text += fmt::format(" of at least {}", *spec.min);
+  } else if (spec.max) {
+    text += fmt::format(" of at most {}", *spec.max);
+  }
+  if (!spec.unit.empty()) text += fmt::format(" ({})", spec.unit);
+  return text;
+}
+
+tl::unexpected<Error> wrong(const SettingSpec& spec, std::string_view shown) {
+  return err(Code::kInvalidArgument, "{} is {}, expected {}", spec.name, shown, expectation(spec));
+}
+
+/// Multiplier of a size suffix, which is cut off; 1 without one.
+int64_t cut_size_suffix(std::string_view& text) {
+  constexpr std::string_view kSuffixes = "KMGT";
+  if (text.empty()) return 1;
+  const size_t power = kSuffixes.find(text.back());
+  if (power == std::string_view::npos) return 1;
+  text.remove_suffix(1);
+  return int64_t{1} << (10 * (power + 1));
+}
+
+template <class T>
+bool parse_whole(std::string_view text, T& out) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), out);
+  return error == std::errc() && end == text.data() + text.size() && !text.empty();
+}
+
+/// A JSON value as a value of the setting's type.
+Result<SettingValue> from_json(const SettingSpec& spec, const Json& json) {
+  if (spec.type == SettingType::kBool && json.is_bool()) return SettingValue(json.as_bool());
+  if (spec.type == SettingType::kInt && json.is_int()) return SettingValue(json.as_int());
+  if (spec.type == SettingType::kNumber && json.is_number()) return SettingValue(json.as_double());
+  if ((spec.type == SettingType::kString || spec.type == SettingType::kChoice) && json.is_string()) return SettingValue(json.as_string());
+  // Sizes may be written with a suffix in files too.
+  if (spec.type == SettingType::kInt && spec.unit == "bytes" && json.is_string()) return parse_setting(spec, json.as_string());
+  return wrong(spec, json.dump());
+}
+
+std::string with_case(std::string_view name, char separator, bool upper) {
+  std::string out;
+  for (const char c : name) {
+    const bool letter = c >= 'a' && c <= 'z';
+    out += c == '_' || (upper && c == '.') ? separator : upper && letter ? static_cast<char>(c - 'a' + 'A') : c;
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string_view setting_type_name(SettingType type) {
+  switch (type) {
+    case SettingType::kBool: return "bool";
+    case SettingType::kInt: return "int";
+    case SettingType::kNumber: return "number";
+    case SettingType::kString: return "string";
+    case SettingType::kChoice: return "choice";
+  }
+  return "?";
+}
+
+std::string_view setting_cost_name(SettingCost cost) {
+  switch (cost) {
+    case SettingCost::kHot: return "hot";
+    case SettingCost::kReload: return "reload";
+    case SettingCost::kRestart: return "restart";
+  }
+  return "?";
+}
+
+std::string_view setting_origin_name(SettingOrigin origin) {
+  switch (origin) {
+    case SettingOrigin::kDefault: return "default";
+    case SettingOrigin::kFile: return "file";
+    case SettingOrigin::kEnvironment: return "environment";
+    case SettingOrigin::kFlag: return "flag";
+  }
+  return "?";
+}
+
+std::string SettingSpec::flag() const { return "--" + with_case(name, '-', false); }
+std::string SettingSpec::environment() const { return std::string(kEnvironmentPrefix) + with_case(name, '_', true); }
+
+Json setting_json(const SettingValue& value) {
+  return std::visit([](const auto& held) { return Json(held); }, value);
+}
+
+std::string setting_text(const SettingValue& value) {
+  if (const auto* text = std::get_if<std::string>(&value)) return *text;
+  if (const auto* number = std::get_if<double>(&value)) return fmt::format("{}", *number);
+  return setting_json(value).dump();
+}
+
+Result<void> check_setting(const SettingSpec& spec, const SettingValue& value) {
+  if (!holds(spec.type, value)) return wrong(spec, setting_text(value));
+  if (spec.type == SettingType::kInt || spec.type == SettingType::kNumber) {
+    const double number = spec.type == SettingType::kInt ? static_cast<double>(std::get<int64_t>(value)) : std::get<double>(value);
+    const bool inside = std::isfinite(number) && (!spec.min || number >= *spec.min) && (!spec.max || number <= *spec.max);
+    if (!inside) return wrong(spec, setting_text(value));
+  }
+  if (spec.type == SettingType::kChoice) {
+    for (const std::string& choice : spec.choices) {
+      if (choice == std::get<std::string>(value)) return {};
+    }
+    return wrong(spec, fmt::format("'{}'", setting_text(value)));
+  }
+  return {};
+}
+
+Result<SettingValue> parse_setting(const SettingSpec& spec, std::string_view text) {
+  const std::string shown = fmt::format("'{}'", text);
+  switch (spec.type) {
+    case SettingType::kBool:
+      for (const std::string_view yes : {"true", "1", "on", "yes"}) {
+        if (text == yes) return SettingValue(true);
+      }
+      for (const std::string_view no : {"false", "0", "off", "no"}) {
+        if (text == no) return SettingValue(false);
+      }
+      return wrong(spec, shown);
+    case SettingType::kInt: {
+      const int64_t scale = spec.unit == "bytes" ? cut_size_suffix(text) : 1;
+      int64_t value = 0;
+      if (!parse_whole(text, value) || __builtin_mul_overflow(value, scale, &value)) return wrong(spec, shown);
+      return SettingValue(value);
+    }
+    case SettingType::kNumber: {
+      double value = 0;
+      if (!parse_whole(text, value)) return wrong(spec, shown);
+      return SettingValue(value);
+    }
+    case SettingType::kString:
+    case SettingType::kChoice: return SettingValue(std::string(text));
+  }
+  return wrong(spec, shown);
+}
+
+void SettingRegistry::declare(SettingSpec spec) {
+  const Result<void> valid = check_setting(spec, spec.default_value);
+  LATHE_CHECK(valid.has_value(), "default: {}", valid.error().message);
+  LATHE_CHECK(!spec.help.empty(), "{} has no help", spec.name);
+  LATHE_CHECK(by_name_.emplace(spec.name, specs_.size()).second, "{} is declared twice", spec.name);
+  specs_.push_back(std::move(spec));
+}
+
+const SettingSpec* SettingRegistry::find(std::string_view name) const {
+  const auto at = by_name_.find(name);
+  return at == by_name_.end() ? nullptr : &specs_[at->second];
+}
+
+Json SettingRegistry::schema() const {
+  Json::Array list;
+  for (const SettingSpec& spec : specs_) {
+    Json item;
+    item.set("name", spec.name);
+    item.set("type", setting_type_name(spec.type));
+    item.set("unit", spec.unit);
+    item.set("default", setting_json(spec.default_value));
+    if (spec.min) item.set("min", *spec.min);
+    if (spec.max) item.set("max", *spec.max);
+    Json::Array choices;
+    for (const std::string& choice : spec.choices) choices.emplace_back(choice);
+    if (!choices.empty()) item.set("choices", std::move(choices));
+    item.set("cost", setting_cost_name(spec.cost));
+    item.set("help", spec.help);
+    item.set("flag", spec.flag());
+    item.set("environment", spec.environment());
+    Json::Array aliases;
+    for (const std::string& alias : spec.aliases) aliases.emplace_back(alias);
+    if (!aliases.empty()) item.set("aliases", std::move(aliases));
+    list.push_back(std::move(item));
+  }
+  Json out;
+  out.set("settings", std::move(list));
+  return out;
+}
+
+Settings::Settings(const SettingRegistry& registry) : registry_(registry) {
+  for (const SettingSpec& spec : registry.specs()) entries_[spec.name].value = spec.default_value;
+}
+
+const Settings::Entry& Settings::entry(std::string_view name) const {
+  const auto at = entries_.find(name);
+  LATHE_CHECK(at != entries_.end(), "setting '{}' is not declared", name);
+  return at->second;
+}
+
+Result<void> Settings::set(const SettingSpec& spec, SettingValue value, SettingOrigin origin, std::string place) {
+  if (const auto valid = check_setting(spec, value); !valid) return base::forward_error(valid, place);
+  Entry& held = entries_[spec.name];
+  if (origin >= held.origin) held = {std::move(value), origin, std::move(place)};
+  return {};
+}
+
+Result<void> Settings::apply_member(const std::string& name, const Json& json, std::string_view file) {
+  const std::string place = fmt::format("file {}", file);
+  if (const SettingSpec* spec = registry_.find(name)) {
+    auto value = from_json(*spec, json);
+    if (!value) return base::forward_error(value, place);
+    return set(*spec, std::move(*value), SettingOrigin::kFile, place);
+  }
+  if (!json.is_object()) return err(Code::kInvalidArgument, "{}: there is no setting '{}'", place, name);
+  for (const auto& [key, value] : json.as_object()) LATHE_TRY_VOID(apply_member(name + "." + key, value, file));
+  return {};
+}
+
+Result<void> Settings::apply_json(const Json& json, std::string_view file) {
+  if (!json.is_object()) return err(Code::kInvalidArgument, "file {}: the settings are {}, expected an object", file, json.kind_name());
+  for (const auto& [key, value] : json.as_object()) LATHE_TRY_VOID(apply_member(key, value, file));
+  return {};
+}
+
+Result<void> Settings::apply_file(const std::string& path) {
+  LATHE_TRY(const Json json, read_json_file(path, base::kLimits.config_bytes));
+  return apply_json(json, path);
+}
+
+Result<void> Settings::apply_environment(std::span<const char* const> variables) {
+  std::map<std::string, const SettingSpec*, std::less<>> by_variable;
+  for (const SettingSpec& spec : registry_.specs()) by_variable.emplace(spec.environment(), &spec);
+  for (const std::string_view variable : variables) {
+    const size_t equals = variable.find('=');
+    if (!variable.starts_with(kEnvironmentPrefix) || equals == std::string_view::npos) continue;
+    const std::string_view name = variable.substr(0, equals);
+    if (registry_.reserved(name)) continue;
+    const auto at = by_variable.find(name);
+    if (at == by_variable.end()) return err(Code::kInvalidArgument, "environment {}: there is no such setting", name);
+    const std::string place = fmt::format("environment {}", name);
+    auto value = parse_setting(*at->second, variable.substr(equals + 1));
+    if (!value) return base::forward_error(value, place);
+    LATHE_TRY_VOID(set(*at->second, std::move(*value), SettingOrigin::kEnvironment, place));
+  }
+  return {};
+}
+
+Result<void> Settings::apply_flag(std::string_view name, std::string_view text) {
+  const SettingSpec* spec = registry_.find(name);
+  if (spec == nullptr) return err(Code::kInvalidArgument, "there is no setting '{}'", name);
+  const std::string place = fmt::format("flag {}", spec->flag());
+  auto value = parse_setting(*spec, text);
+  if (!value) return base::forward_error(value, place);
+  return set(*spec, std::move(*value), SettingOrigin::kFlag, place);
+}
+
+Json Settings::to_json() const {
+  Json out = Json::Object{};
+  for (const SettingSpec& spec : registry_.specs()) {
+    const Entry& held = entry(spec.name);
+    Json item;
+    item.set("value", setting_json(held.value));
+    item.set("origin", setting_origin_name(held.origin));
+    item.set("place", held.place);
+    out.set(spec.name, std::move(item));
+  }
+  return out;
+}
+
+}  // namespace lathe::config

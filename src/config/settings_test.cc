@@ -1,0 +1,107 @@
+#include "config/settings.h"
+
+#include <gtest/gtest.h>
+
+namespace lathe::config {
+namespace {
+
+SettingRegistry registry() {
+  SettingRegistry out;
+  out.declare({.name = "engine.threads",
+               .type = SettingType::kInt,
+               .unit = "threads",
+               .default_value = int64_t{4},
+               .min = 1,
+               .max = 64,
+               .choices = {},
+               .cost = SettingCost::kRestart,
+               .help = "Worker threads.",
+               .aliases = {"t"}});
+  out.declare({"engine.cache_bytes", SettingType::kInt, "bytes", int64_t{1} << 30, 0, {}, {}, SettingCost::kReload, "Memory for caches.", {}});
+  out.declare({"sampling.temperature", SettingType::kNumber, "", 1.0, 0, 100, {}, SettingCost::kHot, "Sampling temperature.", {}});
+  out.declare({"engine.dtype", SettingType::kChoice, "", std::string("fast"), {}, {}, {"fast", "float32"}, SettingCost::kReload, "Precision.", {}});
+  out.declare({"engine.fallback", SettingType::kBool, "", true, {}, {}, {}, SettingCost::kReload, "Allow fallbacks.", {}});
+  out.reserve_environment("LATHE_TEST_DATA");
+  return out;
+}
+
+void expect_parts(const Result<void>& result, std::initializer_list<std::string_view> parts) {
+  ASSERT_FALSE(result.has_value());
+  EXPECT_EQ(result.error().code, Code::kInvalidArgument);
+  const std::string& message = result.error().message;
+  for (const std::string_view part : parts) EXPECT_NE(message.find(part), std::string::npos) << "no '" << part << "' in: " << message;
+}
+
+TEST(Settings, LaterOriginsWinWhateverTheOrder) {
+  const SettingRegistry declared = registry();
+  Settings settings(declared);
+  EXPECT_EQ(settings.get_int("engine.threads"), 4);
+  EXPECT_EQ(settings.origin("engine.threads"), SettingOrigin::kDefault);
+  ASSERT_TRUE(settings.apply_flag("engine.threads", "8").has_value());
+  const char* const variables[] = {"LATHE_ENGINE_THREADS=6", "LATHE_SAMPLING_TEMPERATURE=0.5", "HOME=/x", "LATHE_TEST_DATA=../shared"};
+  ASSERT_TRUE(settings.apply_environment(variables).has_value());
+  ASSERT_TRUE(settings.apply_json(*parse_json(R"({"engine":{"threads":2,"fallback":false},"sampling.temperature":0.25})"), "s.json").has_value());
+  EXPECT_EQ(settings.get_int("engine.threads"), 8);
+  EXPECT_EQ(settings.place("engine.threads"), "flag --engine.threads");
+  EXPECT_EQ(settings.get_number("sampling.temperature"), 0.5);
+  EXPECT_EQ(settings.place("sampling.temperature"), "environment LATHE_SAMPLING_TEMPERATURE");
+  EXPECT_FALSE(settings.get_bool("engine.fallback"));
+  EXPECT_EQ(settings.place("engine.fallback"), "file s.json");
+  EXPECT_EQ(settings.get_string("engine.dtype"), "fast");
+  EXPECT_EQ(*settings.to_json().find("engine.threads"), *parse_json(R"({"value":8,"origin":"flag","place":"flag --engine.threads"})"));
+}
+
+TEST(Settings, WrongValuesAndUnknownNamesAreErrors) {
+  const SettingRegistry declared = registry();
+  Settings settings(declared);
+  expect_parts(settings.apply_flag("sampling.temperature", "-1"), {"--sampling.temperature", "-1", "from 0 to 100"});
+  expect_parts(settings.apply_flag("sampling.temperature", "nan"), {"nan"});
+  expect_parts(settings.apply_flag("engine.threads", "4x"), {"'4x'", "an integer from 1 to 64 (threads)"});
+  expect_parts(settings.apply_flag("engine.threads", ""), {"''"});
+  expect_parts(settings.apply_flag("engine.dtype", "bf8"), {"'bf8'", "fast, float32"});
+  expect_parts(settings.apply_flag("engine.fallback", "maybe"), {"'maybe'", "true or false"});
+  expect_parts(settings.apply_flag("engine.none", "1"), {"engine.none"});
+  const char* const unknown[] = {"LATHE_ENGINE_THREDS=6"};
+  expect_parts(settings.apply_environment(unknown), {"LATHE_ENGINE_THREDS"});
+  expect_parts(settings.apply_json(*parse_json(R"({"engine":{"threds":2}})"), "s.json"), {"s.json", "engine.threds"});
+  expect_parts(settings.apply_json(*parse_json(R"({"engine":{"threads":"2"}})"), "s.json"), {"s.json", "engine.threads", "\"2\""});
+  expect_parts(settings.apply_json(*parse_json(R"({"engine":{"threads":2.5}})"), "s.json"), {"2.5"});
+  expect_parts(settings.apply_json(*parse_json("[]"), "s.json"), {"s.json", "an array"});
+}
+
+TEST(Settings, SizesTakeSuffixes) {
+  const SettingRegistry declared = registry();
+  Settings settings(declared);
+  ASSERT_TRUE(settings.apply_flag("engine.cache_bytes", "3G").has_value());
+  EXPECT_EQ(settings.get_int("engine.cache_bytes"), int64_t{3} << 30);
+  ASSERT_TRUE(settings.apply_flag("engine.cache_bytes", "12").has_value());
+  EXPECT_EQ(settings.get_int("engine.cache_bytes"), 12);
+  expect_parts(settings.apply_flag("engine.cache_bytes", "99999999999T"), {"99999999999T"});
+  expect_parts(settings.apply_flag("engine.threads", "1K"), {"'1K'"});
+}
+
+TEST(Settings, SchemaListsEverything) {
+  const Json schema = registry().schema();
+  ASSERT_EQ(schema.find("settings")->as_array().size(), 5u);
+  const Json& first = schema.find("settings")->as_array()[0];
+  EXPECT_EQ(first, *parse_json(R"({"name":"engine.threads","type":"int","unit":"threads","default":4,"min":1.0,"max":64.0,"cost":"restart",
+    "help":"Worker threads.","flag":"--engine.threads","environment":"LATHE_ENGINE_THREADS","aliases":["t"]})"));
+  EXPECT_EQ(registry().find("engine.cache_bytes")->environment(), "LATHE_ENGINE_CACHE_BYTES");
+  EXPECT_EQ(registry().find("engine.cache_bytes")->flag(), "--engine.cache-bytes");
+}
+
+TEST(SettingsDeathTest, WrongDeclarations) {
+  const auto twice = [] {
+    SettingRegistry declared = registry();
+    declared.declare({"engine.fallback", SettingType::kBool, "", true, {}, {}, {}, SettingCost::kHot, "Again.", {}});
+  };
+  EXPECT_DEATH(twice(), "twice");
+  const auto out_of_range = [] {
+    SettingRegistry declared;
+    declared.declare({"x", SettingType::kInt, "", int64_t{0}, 1, 2, {}, SettingCost::kHot, "Zero.", {}});
+  };
+  EXPECT_DEATH(out_of_range(), "x is 0");
+}
+
+}  // namespace
+}  // namespace lathe::config
