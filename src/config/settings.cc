@@ -23,29 +23,8 @@ bool holds(SettingType type, const SettingValue& value) {
   return false;
 }
 
-/// "an integer from 1 to 64 (threads)": what a message says was expected.
-std::string expectation(const SettingSpec& spec) {
-  std::string text;
-  switch (spec.type) {
-    case SettingType::kBool: text = "true or false"; break;
-    case SettingType::kInt: text = "an integer"; break;
-    case SettingType::kNumber: text = "a number"; break;
-    case SettingType::kString: text = "a string"; break;
-    case SettingType::kChoice: text = fmt::format("one of {}", fmt::join(spec.choices, ", ")); break;
-  }
-  if (spec.min && spec.max) {
-    text += fmt::format(" from {} to {}", *spec.min, *spec.max);
-  } else if (spec.min) {
-    text += fmt::format(" of at least {}", *spec.min);
-  } else if (spec.max) {
-    text += fmt::format(" of at most {}", *spec.max);
-  }
-  if (!spec.unit.empty()) text += fmt::format(" ({})", spec.unit);
-  return text;
-}
-
 tl::unexpected<Error> wrong(const SettingSpec& spec, std::string_view shown) {
-  return err(Code::kInvalidArgument, "{} is {}, expected {}", spec.name, shown, expectation(spec));
+  return err(Code::kInvalidArgument, "{} is {}, expected {}", spec.name, shown, setting_expectation(spec));
 }
 
 /// Multiplier of a size suffix, which is cut off; 1 without one.
@@ -62,17 +41,6 @@ template <class T>
 bool parse_whole(std::string_view text, T& out) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), out);
   return error == std::errc() && end == text.data() + text.size() && !text.empty();
-}
-
-/// A JSON value as a value of the setting's type.
-Result<SettingValue> from_json(const SettingSpec& spec, const Json& json) {
-  if (spec.type == SettingType::kBool && json.is_bool()) return SettingValue(json.as_bool());
-  if (spec.type == SettingType::kInt && json.is_int()) return SettingValue(json.as_int());
-  if (spec.type == SettingType::kNumber && json.is_number()) return SettingValue(json.as_double());
-  if ((spec.type == SettingType::kString || spec.type == SettingType::kChoice) && json.is_string()) return SettingValue(json.as_string());
-  // Sizes may be written with a suffix in files too.
-  if (spec.type == SettingType::kInt && spec.unit == "bytes" && json.is_string()) return parse_setting(spec, json.as_string());
-  return wrong(spec, json.dump());
 }
 
 std::string with_case(std::string_view name, char separator, bool upper) {
@@ -119,14 +87,28 @@ std::string_view setting_origin_name(SettingOrigin origin) {
 std::string SettingSpec::flag() const { return "--" + with_case(name, '-', false); }
 std::string SettingSpec::environment() const { return std::string(kEnvironmentPrefix) + with_case(name, '_', true); }
 
-Json setting_json(const SettingValue& value) {
-  return std::visit([](const auto& held) { return Json(held); }, value);
+std::string setting_expectation(const SettingSpec& spec) {
+  std::string text;
+  switch (spec.type) {
+    case SettingType::kBool: text = "true or false"; break;
+    case SettingType::kInt: text = "an integer"; break;
+    case SettingType::kNumber: text = "a number"; break;
+    case SettingType::kString: text = "a string"; break;
+    case SettingType::kChoice: text = fmt::format("one of {}", fmt::join(spec.choices, ", ")); break;
+  }
+  if (spec.min && spec.max) {
+    text += fmt::format(" from {} to {}", *spec.min, *spec.max);
+  } else if (spec.min) {
+    text += fmt::format(" of at least {}", *spec.min);
+  } else if (spec.max) {
+    text += fmt::format(" of at most {}", *spec.max);
+  }
+  if (!spec.unit.empty()) text += fmt::format(" ({})", spec.unit);
+  return text;
 }
 
 std::string setting_text(const SettingValue& value) {
-  if (const auto* text = std::get_if<std::string>(&value)) return *text;
-  if (const auto* number = std::get_if<double>(&value)) return fmt::format("{}", *number);
-  return setting_json(value).dump();
+  return std::visit([](const auto& held) { return fmt::format("{}", held); }, value);
 }
 
 Result<void> check_setting(const SettingSpec& spec, const SettingValue& value) {
@@ -186,33 +168,6 @@ const SettingSpec* SettingRegistry::find(std::string_view name) const {
   return at == by_name_.end() ? nullptr : &specs_[at->second];
 }
 
-Json SettingRegistry::schema() const {
-  Json::Array list;
-  for (const SettingSpec& spec : specs_) {
-    Json item;
-    item.set("name", spec.name);
-    item.set("type", setting_type_name(spec.type));
-    item.set("unit", spec.unit);
-    item.set("default", setting_json(spec.default_value));
-    if (spec.min) item.set("min", *spec.min);
-    if (spec.max) item.set("max", *spec.max);
-    Json::Array choices;
-    for (const std::string& choice : spec.choices) choices.emplace_back(choice);
-    if (!choices.empty()) item.set("choices", std::move(choices));
-    item.set("cost", setting_cost_name(spec.cost));
-    item.set("help", spec.help);
-    item.set("flag", spec.flag());
-    item.set("environment", spec.environment());
-    Json::Array aliases;
-    for (const std::string& alias : spec.aliases) aliases.emplace_back(alias);
-    if (!aliases.empty()) item.set("aliases", std::move(aliases));
-    list.push_back(std::move(item));
-  }
-  Json out;
-  out.set("settings", std::move(list));
-  return out;
-}
-
 Settings::Settings(const SettingRegistry& registry) : registry_(registry) {
   for (const SettingSpec& spec : registry.specs()) entries_[spec.name].value = spec.default_value;
 }
@@ -228,29 +183,6 @@ Result<void> Settings::set(const SettingSpec& spec, SettingValue value, SettingO
   Entry& held = entries_[spec.name];
   if (origin >= held.origin) held = {std::move(value), origin, std::move(place)};
   return {};
-}
-
-Result<void> Settings::apply_member(const std::string& name, const Json& json, std::string_view file) {
-  const std::string place = fmt::format("file {}", file);
-  if (const SettingSpec* spec = registry_.find(name)) {
-    auto value = from_json(*spec, json);
-    if (!value) return base::forward_error(value, place);
-    return set(*spec, std::move(*value), SettingOrigin::kFile, place);
-  }
-  if (!json.is_object()) return err(Code::kInvalidArgument, "{}: there is no setting '{}'", place, name);
-  for (const auto& [key, value] : json.as_object()) LATHE_TRY_VOID(apply_member(name + "." + key, value, file));
-  return {};
-}
-
-Result<void> Settings::apply_json(const Json& json, std::string_view file) {
-  if (!json.is_object()) return err(Code::kInvalidArgument, "file {}: the settings are {}, expected an object", file, json.kind_name());
-  for (const auto& [key, value] : json.as_object()) LATHE_TRY_VOID(apply_member(key, value, file));
-  return {};
-}
-
-Result<void> Settings::apply_file(const std::string& path) {
-  LATHE_TRY(const Json json, read_json_file(path, base::kLimits.config_bytes));
-  return apply_json(json, path);
 }
 
 Result<void> Settings::apply_environment(std::span<const char* const> variables) {
@@ -278,19 +210,6 @@ Result<void> Settings::apply_flag(std::string_view name, std::string_view text) 
   auto value = parse_setting(*spec, text);
   if (!value) return base::forward_error(value, place);
   return set(*spec, std::move(*value), SettingOrigin::kFlag, place);
-}
-
-Json Settings::to_json() const {
-  Json out = Json::Object{};
-  for (const SettingSpec& spec : registry_.specs()) {
-    const Entry& held = entry(spec.name);
-    Json item;
-    item.set("value", setting_json(held.value));
-    item.set("origin", setting_origin_name(held.origin));
-    item.set("place", held.place);
-    out.set(spec.name, std::move(item));
-  }
-  return out;
 }
 
 }  // namespace lathe::config

@@ -1,6 +1,6 @@
 #pragma once
 // The settings seam: a setting is declared once; flags, environment, files, help and `config schema` come from the declaration.
-// Settings files are JSON, nested or with dotted names: {"engine": {"threads": 4}} = {"engine.threads": 4}.
+// No JSON here, so that `engine` may include it; settings_json.h has files and the schema.
 
 #include <cstdint>
 #include <map>
@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "base/result.h"
-#include "config/json.h"
 
 namespace lathe::config {
 
@@ -57,8 +56,6 @@ class SettingRegistry {
   std::span<const SettingSpec> specs() const { return specs_; }
   const SettingSpec* find(std::string_view name) const;
   bool reserved(std::string_view environment_name) const { return reserved_.contains(environment_name); }
-  /// {"settings": [{name, type, unit, default, min, max, choices, cost, help, flag, environment, aliases}, …]}
-  Json schema() const;
 
  private:
   std::vector<SettingSpec> specs_;
@@ -76,12 +73,14 @@ class Settings {
   /// Everything at its default. The registry must outlive this object.
   explicit Settings(const SettingRegistry& registry);
 
-  Result<void> apply_json(const Json& json, std::string_view file);
-  Result<void> apply_file(const std::string& path);
   /// `variables`: "NAME=value" as in environ; those that do not begin with LATHE_ are skipped.
   Result<void> apply_environment(std::span<const char* const> variables);
   /// A flag's text; `name` is the setting's name.
   Result<void> apply_flag(std::string_view name, std::string_view text);
+  /// A value of the right type; it holds unless one of a later origin does. `place` says where it stands, for messages.
+  Result<void> set(const SettingSpec& spec, SettingValue value, SettingOrigin origin, std::string place);
+
+  const SettingRegistry& registry() const { return registry_; }
 
   /// The name must be declared and of that type (CHECK).
   bool get_bool(std::string_view name) const { return std::get<bool>(value(name)); }
@@ -93,9 +92,6 @@ class Settings {
   /// "default", "file x.json", "environment LATHE_X", "flag --x".
   const std::string& place(std::string_view name) const { return entry(name).place; }
 
-  /// {name: {"value": …, "origin": …, "place": …}, …}
-  Json to_json() const;
-
  private:
   struct Entry {
     SettingValue value;
@@ -103,19 +99,19 @@ class Settings {
     std::string place = "default";
   };
   const Entry& entry(std::string_view name) const;
-  Result<void> set(const SettingSpec& spec, SettingValue value, SettingOrigin origin, std::string place);
-  Result<void> apply_member(const std::string& name, const Json& json, std::string_view file);
 
   const SettingRegistry& registry_;
   std::map<std::string, Entry, std::less<>> entries_;
 };
 
-Json setting_json(const SettingValue& value);
 std::string setting_text(const SettingValue& value);
+
+/// "an integer from 1 to 64 (threads)": what messages and help say is expected.
+std::string setting_expectation(const SettingSpec& spec);
 
 /// Text of a flag or variable as a value of the setting's type. Error invalid_argument without the place: the caller adds it.
 Result<SettingValue> parse_setting(const SettingSpec& spec, std::string_view text);
-/// Range and choices.
+/// Type, range and choices.
 Result<void> check_setting(const SettingSpec& spec, const SettingValue& value);
 
 }  // namespace lathe::config

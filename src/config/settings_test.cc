@@ -1,4 +1,4 @@
-#include "config/settings.h"
+#include "config/settings_json.h"
 
 #include <gtest/gtest.h>
 
@@ -40,7 +40,8 @@ TEST(Settings, LaterOriginsWinWhateverTheOrder) {
   ASSERT_TRUE(settings.apply_flag("engine.threads", "8").has_value());
   const char* const variables[] = {"LATHE_ENGINE_THREADS=6", "LATHE_SAMPLING_TEMPERATURE=0.5", "HOME=/x", "LATHE_TEST_DATA=../shared"};
   ASSERT_TRUE(settings.apply_environment(variables).has_value());
-  ASSERT_TRUE(settings.apply_json(*parse_json(R"({"engine":{"threads":2,"fallback":false},"sampling.temperature":0.25})"), "s.json").has_value());
+  ASSERT_TRUE(
+      apply_settings(settings, *parse_json(R"({"engine":{"threads":2,"fallback":false},"sampling.temperature":0.25})"), "s.json").has_value());
   EXPECT_EQ(settings.get_int("engine.threads"), 8);
   EXPECT_EQ(settings.place("engine.threads"), "flag --engine.threads");
   EXPECT_EQ(settings.get_number("sampling.temperature"), 0.5);
@@ -48,7 +49,7 @@ TEST(Settings, LaterOriginsWinWhateverTheOrder) {
   EXPECT_FALSE(settings.get_bool("engine.fallback"));
   EXPECT_EQ(settings.place("engine.fallback"), "file s.json");
   EXPECT_EQ(settings.get_string("engine.dtype"), "fast");
-  EXPECT_EQ(*settings.to_json().find("engine.threads"), *parse_json(R"({"value":8,"origin":"flag","place":"flag --engine.threads"})"));
+  EXPECT_EQ(*settings_json(settings).find("engine.threads"), *parse_json(R"({"value":8,"origin":"flag","place":"flag --engine.threads"})"));
 }
 
 TEST(Settings, WrongValuesAndUnknownNamesAreErrors) {
@@ -63,10 +64,10 @@ TEST(Settings, WrongValuesAndUnknownNamesAreErrors) {
   expect_parts(settings.apply_flag("engine.none", "1"), {"engine.none"});
   const char* const unknown[] = {"LATHE_ENGINE_THREDS=6"};
   expect_parts(settings.apply_environment(unknown), {"LATHE_ENGINE_THREDS"});
-  expect_parts(settings.apply_json(*parse_json(R"({"engine":{"threds":2}})"), "s.json"), {"s.json", "engine.threds"});
-  expect_parts(settings.apply_json(*parse_json(R"({"engine":{"threads":"2"}})"), "s.json"), {"s.json", "engine.threads", "\"2\""});
-  expect_parts(settings.apply_json(*parse_json(R"({"engine":{"threads":2.5}})"), "s.json"), {"2.5"});
-  expect_parts(settings.apply_json(*parse_json("[]"), "s.json"), {"s.json", "an array"});
+  expect_parts(apply_settings(settings, *parse_json(R"({"engine":{"threds":2}})"), "s.json"), {"s.json", "engine.threds"});
+  expect_parts(apply_settings(settings, *parse_json(R"({"engine":{"threads":"2"}})"), "s.json"), {"s.json", "engine.threads", "\"2\""});
+  expect_parts(apply_settings(settings, *parse_json(R"({"engine":{"threads":2.5}})"), "s.json"), {"2.5"});
+  expect_parts(apply_settings(settings, *parse_json("[]"), "s.json"), {"s.json", "an array"});
 }
 
 TEST(Settings, SizesTakeSuffixes) {
@@ -81,10 +82,10 @@ TEST(Settings, SizesTakeSuffixes) {
 }
 
 TEST(Settings, SchemaListsEverything) {
-  const Json schema = registry().schema();
+  const Json schema = settings_schema(registry());
   ASSERT_EQ(schema.find("settings")->as_array().size(), 5u);
   const Json& first = schema.find("settings")->as_array()[0];
-  EXPECT_EQ(first, *parse_json(R"({"name":"engine.threads","type":"int","unit":"threads","default":4,"min":1.0,"max":64.0,"cost":"restart",
+  EXPECT_EQ(first, *parse_json(R"({"name":"engine.threads","type":"int","unit":"threads","default":4,"min":1,"max":64,"cost":"restart",
     "help":"Worker threads.","flag":"--engine.threads","environment":"LATHE_ENGINE_THREADS","aliases":["t"]})"));
   EXPECT_EQ(registry().find("engine.cache_bytes")->environment(), "LATHE_ENGINE_CACHE_BYTES");
   EXPECT_EQ(registry().find("engine.cache_bytes")->flag(), "--engine.cache-bytes");
