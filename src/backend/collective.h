@@ -21,10 +21,10 @@ class Group {
   /// `present` marks the partial rows that had a contribution; a sum without any is 0. out must not overlap the partials of any rank.
   struct TreeSum {
     int64_t leaves = 0;
-    std::vector<tensor::TreeNode> nodes;
-    View partials;  ///< may be absent without nodes
-    View present;   ///< absent (all present), or i32 [nodes, T], in the memory of partials
-    View out;
+    std::vector<tensor::TreeNode> nodes{};
+    View partials{};  ///< may be absent without nodes
+    View present{};   ///< absent (all present), or i32 [nodes, T], in the memory of partials
+    View out{};
   };
   virtual void tree_sum(const TreeSum& sum) = 0;
   /// out f32 [T, Σ width] gets every rank's columns [T, width_r] in rank order. A rank without columns gives an absent view or width 0.

@@ -128,7 +128,7 @@ bool two_buffers(const void* params) {
   return p.a.data != p.b.data || p.a.data != p.out.data;
 }
 
-/// Up to rounding (same bits if the number of streams is a power of two): streams are added one by one, each times 1/S.
+/// Up to rounding: streams are added one by one, each times 1/S.
 void stream_mean(const void* params, OpSite& site, Dispatch& dispatch) {
   const auto& p = as<ops::StreamMeanParams>(params);
   const int64_t tokens = p.out.dim(0);

@@ -24,7 +24,7 @@ enum class Route : uint8_t { kUnplanned, kNative, kComposition, kHostReference }
 struct Composition {
   ops::OpId op = ops::OpId::kCount;
   const char* name = "";                        ///< its parts: "matmul+swiglu"; what --kernel op=NAME forces
-  std::vector<ops::OpId> needs;                 ///< ops that the device must have
+  std::vector<ops::OpId> needs{};               ///< ops that the device must have
   bool (*supports)(const void* params) = nullptr;  ///< null: every problem
   void (*run)(const void* params, struct OpSite& site, Dispatch& dispatch) = nullptr;
 };
@@ -39,9 +39,9 @@ struct OpSite {
   Route route = Route::kUnplanned;
   const ops::Variant* variant = nullptr;
   const Composition* composition = nullptr;
-  std::string reason;      ///< why this one: "first that supports it", "forced by --kernel", "avx512_bf16: needs compute bf16; …"
+  std::string reason{};    ///< why this one: "first that supports it", "forced by --kernel", "avx512_bf16: needs compute bf16; …"
   int64_t fallback_calls = 0;
-  std::unique_ptr<std::vector<OpSite>> parts;  ///< sites of a composition
+  std::unique_ptr<std::vector<OpSite>> parts{};  ///< sites of a composition
 };
 
 /// What an observer learns about one call.
@@ -71,8 +71,8 @@ struct DispatchOptions {
   bool no_fallback = false;                       ///< a composition or the host reference is an error
   /// --kernel op=variant. Where the variant does not support a site, the first that does is taken and the reason says so.
   /// A composition's name and "host" (the host reference) can be forced as well.
-  std::map<std::string, std::string> kernels;
-  std::span<const ops::Variant> host_reference;   ///< kernels/ref, for devices that lack an op
+  std::map<std::string, std::string> kernels{};
+  std::span<const ops::Variant> host_reference{}; ///< kernels/ref, for devices that lack an op
   int32_t rank = 0;
 };
 

@@ -26,8 +26,8 @@ class FakeDevice::Open {
 
  private:
   void protect(int access) const {
-    if (device_.end_ == 0) return;
-    LATHE_CHECK(mprotect(device_.arena_, static_cast<size_t>(device_.end_), access) == 0, "mprotect: {}", std::strerror(errno));
+    if (device_.touched_ == 0) return;
+    LATHE_CHECK(mprotect(device_.arena_, static_cast<size_t>(device_.touched_), access) == 0, "mprotect: {}", std::strerror(errno));
   }
   const FakeDevice& device_;
 };
@@ -48,15 +48,17 @@ Result<void*> FakeDevice::allocate(int64_t bytes) {
     fits->begin += need, fits->bytes -= need;
     if (fits->bytes == 0) holes_.erase(fits);
     used_ += need;
-    const Open open(*this);
-    std::memset(memory, 0, static_cast<size_t>(need));
+    fill_zero(memory, need);
     return memory;
   }
   if (need > arena_bytes_ - end_) {
     return err(Code::kResourceExhausted, "cannot allocate {} bytes: the fake device has {} bytes and {} of them are in use", bytes, arena_bytes_, used_);
   }
-  char* const memory = arena_ + end_;  // never touched: zero
+  char* const memory = arena_ + end_;
+  const int64_t used_before = std::min(touched_ - end_, need);
   end_ += need, used_ += need;
+  touched_ = std::max(touched_, end_);
+  fill_zero(memory, used_before);  // what was never touched is zero
   return memory;
 }
 
@@ -67,6 +69,7 @@ void FakeDevice::release(void* memory, int64_t bytes) {
   auto at = holes_.insert(std::lower_bound(holes_.begin(), holes_.end(), hole, [](const Hole& a, const Hole& b) { return a.begin < b.begin; }), hole);
   if (at + 1 != holes_.end() && at->begin + at->bytes == (at + 1)->begin) at->bytes += (at + 1)->bytes, holes_.erase(at + 1);
   if (at != holes_.begin() && (at - 1)->begin + (at - 1)->bytes == at->begin) (at - 1)->bytes += at->bytes, holes_.erase(at);
+  if (holes_.back().begin + holes_.back().bytes == end_) end_ = holes_.back().begin, holes_.pop_back();
 }
 
 bool FakeDevice::owns(const void* address, int64_t bytes) const {

@@ -51,7 +51,8 @@ class FakeDevice final : public Device {
   std::vector<ops::Variant> table_;
   char* arena_;
   int64_t arena_bytes_;
-  int64_t end_ = 0;  ///< one past the last byte ever handed out
+  int64_t end_ = 0;      ///< one past the last byte handed out
+  int64_t touched_ = 0;  ///< largest end_ ever
   int64_t used_ = 0;
   std::vector<Hole> holes_;  ///< released, ascending, below end_
   HostContext host_{1};

@@ -1,0 +1,142 @@
+#include "backend/cpu/cpu_device.h"
+
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdlib>
+#include <cstring>
+
+#include "backend/cpu/isa.h"
+#include "backend/host_context.h"
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/file.h"
+#include "kernels/ref/reference.h"
+
+namespace lathe::backend {
+namespace {
+
+/// Most bytes that this process can ever hold: physical memory, or less in a container.
+int64_t memory_limit() {
+  int64_t limit = static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<int64_t>(sysconf(_SC_PAGESIZE));
+  if (const Result<std::string> text = base::read_file("/sys/fs/cgroup/memory.max", 64)) {
+    int64_t group = 0;
+    if (std::from_chars(text->data(), text->data() + text->size(), group).ec == std::errc()) limit = std::min(limit, group);  // else "max"
+  }
+  return limit;
+}
+
+/// Adds what the pool does not know to its spans.
+class PieceRecorder final : public base::Recorder {
+ public:
+  void begin(base::Recorder* target, const char* variant, const LaunchNote& note) { target_ = target, variant_ = variant, note_ = note; }
+  void span(const base::Span& span) override {
+    base::Span piece = span;
+    piece.detail = variant_;
+    piece.layer = note_.layer, piece.rank = note_.rank, piece.tokens = note_.tokens;
+    target_->span(piece);
+  }
+
+ private:
+  base::Recorder* target_ = nullptr;
+  const char* variant_ = "";
+  LaunchNote note_;
+};
+
+class CpuDevice final : public Device {
+ public:
+  CpuDevice(int threads, std::string isa, std::vector<ops::Variant> table)
+      : context_(threads), isa_(std::move(isa)), table_(std::move(table)), limit_(memory_limit()) {}
+  ~CpuDevice() override { LATHE_DCHECK(used_ == 0, "{} bytes of device memory outlive their device", used_); }
+
+  const char* name() const override { return "cpu"; }
+  bool host_visible() const override { return true; }
+
+  Result<void*> allocate(int64_t bytes) override {
+    LATHE_CHECK(bytes >= 0, "allocation of {} bytes", bytes);
+    if (bytes > limit_ - used_) {
+      return err(Code::kResourceExhausted, "cannot allocate {} bytes: this machine has {} bytes of memory and {} of them are in use by the device", bytes,
+                 limit_, used_);
+    }
+    void* const memory = mmap(nullptr, mapped(bytes), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory == MAP_FAILED) return err(Code::kResourceExhausted, "cannot allocate {} bytes: {}", bytes, std::strerror(errno));
+    used_ += bytes;
+    return memory;
+  }
+  void release(void* memory, int64_t bytes) override {
+    used_ -= bytes;
+    LATHE_CHECK(munmap(memory, mapped(bytes)) == 0, "release of {} bytes at {}", bytes, memory);
+  }
+  void copy_to_device(void* device, const void* host, int64_t bytes) override { copy(device, host, bytes); }
+  void copy_to_host(void* host, const void* device, int64_t bytes) override { copy(host, device, bytes); }
+  void copy_on_device(void* to, const void* from, int64_t bytes) override { copy(to, from, bytes); }
+  void fill_zero(void* device, int64_t bytes) override {
+    if (bytes > 0) std::memset(device, 0, static_cast<size_t>(bytes));
+  }
+  std::span<const ops::Variant> table() const override { return table_; }
+
+  void launch(const ops::Variant& variant, const void* params, ops::OpCounters* counters) override {
+    if (recorder_ == nullptr) [[likely]] {
+      context_.run(variant, params, counters);
+      return;
+    }
+    const char* const op = ops::op_info(variant.op).name;
+    pieces_.begin(recorder_, variant.name, note_);
+    context_.pool().set_recorder(&pieces_, op);
+    const int64_t start = base::now_ns();
+    context_.run(variant, params, counters);
+    recorder_->span({.name = op, .category = "op", .detail = variant.name, .ready_ns = start, .start_ns = start, .end_ns = base::now_ns(),
+                     .layer = note_.layer, .rank = note_.rank, .tokens = note_.tokens});
+  }
+  void synchronise() override {}
+
+  void set_recorder(base::Recorder* recorder) override {
+    recorder_ = recorder;
+    note_ = {};
+    if (recorder == nullptr) context_.pool().set_recorder(nullptr);
+  }
+  void annotate(const LaunchNote& note) override { note_ = note; }
+  std::string describe() const override {
+    return fmt::format("cpu: instruction set {}, {} threads, {} kernels", isa_, context_.threads(), table_.size());
+  }
+
+ private:
+  /// Whole pages, at least one: release must give back what allocate took.
+  static size_t mapped(int64_t bytes) { return static_cast<size_t>(std::max<int64_t>(bytes, 1)); }
+  static void copy(void* to, const void* from, int64_t bytes) {
+    if (bytes > 0) std::memcpy(to, from, static_cast<size_t>(bytes));
+  }
+
+  HostContext context_;
+  std::string isa_;
+  std::vector<ops::Variant> table_;
+  int64_t limit_;
+  int64_t used_ = 0;
+  base::Recorder* recorder_ = nullptr;
+  PieceRecorder pieces_;
+  LaunchNote note_;
+};
+
+}  // namespace
+
+std::span<const ops::Variant> reference_table() { return kernels::ref::reference_variants(); }
+
+Result<std::unique_ptr<Device>> make_cpu_device(const CpuOptions& options) {
+  if (options.threads < 0) return err(Code::kInvalidArgument, "{} threads, expected at least 1 (0: one per processor)", options.threads);
+  std::string isa = "reference";
+  std::vector<ops::Variant> table;
+  if (!options.reference) {
+    LATHE_TRY(const IsaLevel level, choose_isa(options.isa, std::getenv("LATHE_ISA")));
+    isa = isa_name(level);
+    table = isa_table(level);
+  }
+  const auto reference = reference_table();
+  table.insert(table.end(), reference.begin(), reference.end());
+  const int threads = options.threads > 0 ? options.threads : base::default_thread_count();
+  return std::unique_ptr<Device>(std::make_unique<CpuDevice>(threads, std::move(isa), std::move(table)));
+}
+
+}  // namespace lathe::backend

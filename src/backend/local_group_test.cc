@@ -1,0 +1,117 @@
+// Goal: whatever the number of ranks and the cut, a sum has the bits of the whole tree; zero-size shares take part.
+#include <random>
+#include <thread>
+
+#include "backend/collective.h"
+#include "gtest/gtest.h"
+
+namespace lathe::backend {
+namespace {
+
+using tensor::TreeNode;
+
+void on_every_rank(std::vector<std::unique_ptr<Group>>& group, const std::function<void(Group&)>& body) {
+  std::vector<std::thread> threads;
+  for (auto& end : group) threads.emplace_back([&body, &end] { body(*end); });
+  for (std::thread& thread : threads) thread.join();
+}
+
+constexpr int64_t kRows = 5;
+constexpr int64_t kWidth = 3;
+
+struct Leaves {
+  int64_t count;
+  std::vector<float> values;   ///< [count, kRows, kWidth]
+  std::vector<int32_t> given;  ///< [count, kRows]
+};
+
+Leaves make_leaves(int64_t count, bool sparse) {
+  std::mt19937 random(static_cast<unsigned>(count));
+  std::normal_distribution<float> normal;
+  Leaves leaves{.count = count, .values = std::vector<float>(static_cast<size_t>(count * kRows * kWidth)), .given = {}};
+  for (float& value : leaves.values) value = normal(random) * 1000.0f;
+  for (int64_t i = 0; i < count * kRows; ++i) leaves.given.push_back(!sparse || random() % 3 == 0 ? 1 : 0);
+  if (sparse) std::fill_n(leaves.values.begin(), leaves.values.size(), -0.0f);  // an absent −0 must not become +0
+  return leaves;
+}
+
+/// Partial of a node for row t: its own leaves in tree order.
+void partial(const Leaves& leaves, TreeNode node, int64_t t, float* out, int32_t& present) {
+  std::vector<TreeNode> nodes;
+  std::vector<const float*> rows;
+  for (int64_t leaf = node.begin; leaf < node.end; ++leaf) {
+    if (leaves.given[static_cast<size_t>(leaf * kRows + t)] == 0) continue;
+    nodes.push_back({leaf, leaf + 1});
+    rows.push_back(&leaves.values[static_cast<size_t>((leaf * kRows + t) * kWidth)]);
+  }
+  present = nodes.empty() ? 0 : 1;
+  // A node is a subtree of the same shape wherever it stands in the whole tree.
+  for (TreeNode& inner : nodes) inner.begin -= node.begin, inner.end -= node.begin;
+  tensor::tree_combine(node.end - node.begin, nodes, rows.data(), kWidth, out);
+}
+
+std::vector<float> whole(const Leaves& leaves) {
+  std::vector<float> out(static_cast<size_t>(kRows * kWidth));
+  int32_t ignored = 0;
+  for (int64_t t = 0; t < kRows; ++t) partial(leaves, {0, leaves.count}, t, &out[static_cast<size_t>(t * kWidth)], ignored);
+  return out;
+}
+
+TEST(LocalGroup, TreeSumHasTheBitsOfTheWholeSum) {
+  for (const bool sparse : {false, true}) {
+    for (const int64_t count : {1, 2, 3, 7, 16}) {
+      const Leaves leaves = make_leaves(count, sparse);
+      const std::vector<float> want = whole(leaves);
+      for (const int ranks : {1, 2, 3, 5}) {  // more ranks than leaves: some have none
+        auto group = make_local_group(ranks);
+        on_every_rank(group, [&](Group& end) {
+          const tensor::Shard shard = tensor::default_shard(tensor::ShardKind::kRow, 0, 1, count, end.rank(), end.size());
+          Group::TreeSum sum{.leaves = count, .nodes = tensor::tree_cover(count, shard.begin, shard.end), .partials = {}, .present = {}, .out = {}};
+          const auto nodes = static_cast<int64_t>(sum.nodes.size());
+          std::vector<float> partials(static_cast<size_t>(nodes * kRows * kWidth));
+          std::vector<int32_t> present(static_cast<size_t>(nodes * kRows));
+          for (int64_t i = 0; i < nodes * kRows; ++i) {
+            partial(leaves, sum.nodes[static_cast<size_t>(i / kRows)], i % kRows, &partials[static_cast<size_t>(i * kWidth)], present[static_cast<size_t>(i)]);
+          }
+          std::vector<float> out(static_cast<size_t>(kRows * kWidth), 77.0f);
+          if (nodes > 0) sum.partials = tensor::make_view(partials.data(), DType::kF32, {nodes, kRows, kWidth});
+          if (nodes > 0 && sparse) sum.present = tensor::make_view(present.data(), DType::kI32, {nodes, kRows});
+          sum.out = tensor::make_view(out.data(), DType::kF32, {kRows, kWidth});
+          for (int round = 0; round < 3; ++round) end.tree_sum(sum);
+          EXPECT_EQ(std::memcmp(out.data(), want.data(), out.size() * sizeof(float)), 0) << count << " leaves, rank " << end.rank() << " of " << ranks;
+        });
+      }
+    }
+  }
+}
+
+TEST(LocalGroup, GathersColumnsInRankOrder) {
+  auto group = make_local_group(3);
+  on_every_rank(group, [](Group& end) {
+    const int64_t width = std::array<int64_t, 3>{2, 0, 3}[static_cast<size_t>(end.rank())];
+    std::vector<float> mine(static_cast<size_t>(kRows * width));
+    for (size_t i = 0; i < mine.size(); ++i) mine[i] = static_cast<float>(100 * end.rank() + static_cast<int>(i));
+    std::vector<float> out(static_cast<size_t>(kRows * 5));
+    end.gather_columns(tensor::make_view(mine.data(), DType::kF32, {kRows, width}), tensor::make_view(out.data(), DType::kF32, {kRows, 5}));
+    for (int64_t t = 0; t < kRows; ++t) {
+      const float* row = &out[static_cast<size_t>(t * 5)];
+      EXPECT_EQ(row[0], static_cast<float>(2 * t));
+      EXPECT_EQ(row[1], static_cast<float>(2 * t + 1));
+      EXPECT_EQ(row[2], static_cast<float>(200 + 3 * t));
+      EXPECT_EQ(row[4], static_cast<float>(200 + 3 * t + 2));
+    }
+  });
+}
+
+TEST(LocalGroup, NoRowsIsLegal) {
+  auto group = make_local_group(2);
+  on_every_rank(group, [](Group& end) {
+    end.gather_columns(tensor::make_view(nullptr, DType::kF32, {0, 2}), tensor::make_view(nullptr, DType::kF32, {0, 4}));
+    end.tree_sum({.leaves = 2, .nodes = {{end.rank(), end.rank() + 1}}, .partials = tensor::make_view(nullptr, DType::kF32, {1, 0, 4}), .present = {},
+                  .out = tensor::make_view(nullptr, DType::kF32, {0, 4})});
+    end.barrier();
+  });
+}
+
+}  // namespace
+}  // namespace lathe::backend
