@@ -35,10 +35,10 @@ struct ShardPlan {
 
 /// This rank's ends of the groups that sum or gather what ShardPlan cuts. Not owned; null: nobody to talk to, then the shard must be whole.
 struct Groups {
-  backend::Group* tp_kda = nullptr;     ///< KDA output projections
-  backend::Group* attn = nullptr;       ///< MLA output projections
-  backend::Group* tp_ffn = nullptr;     ///< dense and shared MLPs
-  backend::Group* ep = nullptr;         ///< experts
+  backend::Group* tp_kda = nullptr;  ///< KDA output projections
+  backend::Group* attn = nullptr;    ///< MLA output projections
+  backend::Group* tp_ffn = nullptr;  ///< dense and shared MLPs
+  backend::Group* ep = nullptr;      ///< experts
 };
 
 struct ModelOptions {
@@ -48,6 +48,7 @@ struct ModelOptions {
   int32_t tentative_max = 0;                 ///< tentative tokens of one item; must equal the store's
   bool draft = true;                         ///< use the draft layer if the checkpoint has one
   bool vision = true;                        ///< likewise the vision tower
+  bool token_ranges = false;                 ///< step items may be token ranges of a longer prefill (StepItem::range)
   ShardPlan shards;
   Groups groups;
 };
@@ -64,12 +65,12 @@ struct ModelInfo {
   bool has_vision = false;
   TokenId image_token = -1;  ///< placeholder that one image row replaces
   std::vector<TokenId> stop_tokens;
-  int64_t patch_values = 0;  ///< values of one vision patch
-  int64_t patch_merge = 0;   ///< merge · merge patches become one row
+  int64_t patch_values = 0;                          ///< values of one vision patch
+  int64_t patch_merge = 0;                           ///< merge · merge patches become one row
   int64_t vocabulary_begin = 0, vocabulary_end = 0;  ///< ids whose logits this rank computes
-  int64_t weight_bytes = 0;      ///< of this rank, as stored
-  int64_t uploaded_bytes = 0;    ///< part of it that was copied to the device
-  int64_t activation_bytes = 0;  ///< reserved at load
+  int64_t weight_bytes = 0;                          ///< of this rank, as stored
+  int64_t uploaded_bytes = 0;                        ///< part of it that was copied to the device
+  int64_t activation_bytes = 0;                      ///< reserved at load
 };
 
 /// Rows that take the place of the embeddings of item tokens [begin, begin + rows.dim(0)).
@@ -88,10 +89,10 @@ struct StepItem {
   ItemKind kind = ItemKind::kDecode;  ///< items with tentative tokens are decode items
   std::span<const TokenId> tokens;    ///< at least one
   std::span<const EmbeddingRows> rows;
-  int32_t tentative = 0;              ///< how many of the last tokens commit() may drop
+  int32_t tentative = 0;  ///< how many of the last tokens commit() may drop
   Logits logits = Logits::kLast;
-  std::span<const int32_t> at;        ///< kAt: indices into tokens, ascending
-  bool range = false;                 ///< a token range of a longer prefill that RangeExchange connects (context parallelism)
+  std::span<const int32_t> at;  ///< kAt: indices into tokens, ascending
+  bool range = false;           ///< a token range of a longer prefill that RangeExchange connects (context parallelism)
 };
 
 /// Where an item's rows lie in the result.
@@ -102,8 +103,8 @@ struct ItemRows {
 
 /// Views of the model's own buffers: valid until the next step() (encode_image and the draft calls leave them alone).
 struct StepResult {
-  View logits;  ///< f32 [n, vocabulary_end − vocabulary_begin], device memory; absent if nobody asked
-  View hidden;  ///< f32 [T, hidden] after the final norm: input of the draft layer
+  View logits;                      ///< f32 [n, vocabulary_end − vocabulary_begin], device memory; absent if nobody asked
+  View hidden;                      ///< f32 [T, hidden] after the final norm: input of the draft layer
   std::span<const ItemRows> items;  ///< in the order of the step's items
 };
 
@@ -133,10 +134,10 @@ struct DraftItem {
 /// One further position of a drafting round, from what the round's previous step put out.
 struct DraftStepItem {
   SequenceId sequence;
-  int64_t position = 0;   ///< of the hidden state that stands in for the true one: one more than in the step before
-  TokenId token = 0;      ///< drafted by the step before
-  int64_t row = 0;        ///< row of the previous DraftResult's hidden
-  int64_t origin = 0;     ///< row of the last draft_prefill whose selection the round keeps
+  int64_t position = 0;         ///< of the hidden state that stands in for the true one: one more than in the step before
+  TokenId token = 0;            ///< drafted by the step before
+  int64_t row = 0;              ///< row of the previous DraftResult's hidden
+  int64_t origin = 0;           ///< row of the last draft_prefill whose selection the round keeps
   int64_t origin_position = 0;  ///< position of that row
 };
 
@@ -179,7 +180,8 @@ class Model {
 
   /// Runs the draft layer on true hidden states, writes its caches and sets the draft length of each sequence. `hidden`: f32 [n, hidden], device memory.
   /// The store must have room for the positions (append the step that will verify the drafts first).
-  virtual Result<DraftResult> draft_prefill(std::span<const DraftItem> items, const View& hidden, cache::Store& store, StepHooks* hooks = nullptr) = 0;
+  virtual Result<DraftResult> draft_prefill(std::span<const DraftItem> items, const View& hidden, cache::Store& store,
+                                            StepHooks* hooks = nullptr) = 0;
   /// A later step of a drafting round: attends to what `origin` selected and to the round's own latents, chooses nothing anew.
   virtual Result<DraftResult> draft_step(std::span<const DraftStepItem> items, cache::Store& store, StepHooks* hooks = nullptr) = 0;
 

@@ -1,0 +1,39 @@
+#pragma once
+// The cache families of a glm5_next model, and their planes in a store as the ops want to see them.
+
+#include <string>
+#include <vector>
+
+#include "cache/store.h"
+#include "models/glm5_next_config.h"
+#include "models/glm5_next_plan.h"
+#include "models/model.h"
+#include "ops/batch.h"
+
+namespace lathe::models {
+
+/// Names of the token caches of a DSA layer; the draft layer has its own, because they end at another position than the text layers'.
+struct DsaFamilyNames {
+  std::string latent, keys, tail;
+};
+extern const std::string kKdaStateFamily;    ///< "kda.state": candidates [H, K, V] f32
+extern const std::string kKdaConvFamily;     ///< "kda.conv": ring of raw q|k|v rows, position p in ring row p mod R
+extern const DsaFamilyNames kDsaFamilies;    ///< "mla.latent" per token, "index.keys" per pool, "index.tail": ring of normalised key and gate rows
+extern const DsaFamilyNames kDraftFamilies;  ///< "draft.…"
+
+/// Families of every layer that this rank holds something of. Layers that share a selection have latents only.
+std::vector<cache::LayerFamily> glm5_next_cache_families(const Glm5NextConfig& config, const Glm5NextShards& shards, const ModelOptions& options);
+
+/// Names of the families of `layer` (`layers`: the draft layer).
+std::vector<std::string> glm5_next_layer_families(const Glm5NextConfig& config, const Glm5NextShards& shards, int64_t layer);
+
+/// f32 [rows, H, K, V].
+View kda_state_view(const cache::Store& store, int32_t layer, const KdaConfig& config, int64_t heads);
+/// f32 [slots, R, channels].
+View kda_conv_view(const cache::Store& store, int32_t layer);
+/// [slots, R, 2, dx].
+View index_tail_view(const cache::Store& store, int32_t layer, const std::string& family, int64_t head_dim);
+/// Blocks of a token or pool family; `table` [S, blocks].
+ops::Paged paged_view(const cache::Store& store, int32_t layer, const std::string& family, const View& table);
+
+}  // namespace lathe::models

@@ -1,0 +1,161 @@
+// Linear attention layers (spec glm5_next §2.3).
+
+#include "models/glm5_next_text.h"
+#include "ops/kda.h"
+
+namespace lathe::models {
+namespace {
+
+/// [T, H·W] with any row stride as [T, H, W].
+View split_heads(const View& rows, int64_t heads) {
+  View out = rows;
+  out.rank = 3;
+  out.shape = {rows.dim(0), heads, rows.dim(1) / heads};
+  out.stride = {rows.step(0), rows.dim(1) / heads, 1};
+  return out;
+}
+
+}  // namespace
+
+/// Inputs and output of the recurrence.
+struct Glm5NextModel::KdaRows {
+  View q, k, v;  ///< [T, H, K]
+  View g, beta;
+  View o;        ///< [T, H, K]
+};
+
+Result<void> Glm5NextModel::kda(const Pass& pass, int32_t layer, const View& u, const View& y) {
+  const int64_t channels = shards_.kda_heads * config_.kda.head_dim;
+  const View joined = arena_.f32({u.dim(0), channels});
+  if (channels > 0) LATHE_TRY_VOID(kda_heads(pass, layer, u, joined));
+  project_out(layer_sites_[static_cast<size_t>(layer)].kda.output, weights_.bound.layers[static_cast<size_t>(layer)].kda->o, kda_cut_, config_.kda.head_dim, joined, y);
+  return {};
+}
+
+Result<void> Glm5NextModel::kda_heads(const Pass& pass, int32_t layer, const View& u, const View& out) {
+  const KdaWeights& w = *weights_.bound.layers[static_cast<size_t>(layer)].kda;
+  KdaSites& sites = layer_sites_[static_cast<size_t>(layer)].kda;
+  const int64_t rows = u.dim(0);
+  const int64_t heads = shards_.kda_heads;
+  const int64_t channels = heads * config_.kda.head_dim;
+  const View raw = arena_.f32({rows, 3 * channels});
+  const View mixed = arena_.f32({rows, 3 * channels});
+  const View decay_low = arena_.f32({rows, config_.kda.head_dim});
+  const View gate_low = arena_.f32({rows, config_.kda.head_dim});
+  const View b = arena_.f32({rows, heads});
+  const View decay = arena_.f32({rows, channels});
+  const View gate = arena_.f32({rows, channels});
+  const auto third = [channels](const View& view, int64_t i) { return view.slice(1, i * channels, (i + 1) * channels); };
+  matmul(sites.projections, u,
+         {{.weight = w.q, .bias = {}, .y = third(raw, 0)},
+          {.weight = w.k, .bias = {}, .y = third(raw, 1)},
+          {.weight = w.v, .bias = {}, .y = third(raw, 2)},
+          {.weight = w.f_a, .bias = {}, .y = decay_low},
+          {.weight = w.g_a, .bias = {}, .y = gate_low},
+          {.weight = w.b, .bias = {}, .y = b}},
+         compute_);
+  matmul(sites.decay_up, decay_low, {{.weight = w.f_b, .bias = {}, .y = decay}}, compute_);
+  matmul(sites.gate_up, gate_low, {{.weight = w.g_b, .bias = {}, .y = gate}}, compute_);
+  if (RangeExchange* ranges = pass.hooks != nullptr ? pass.hooks->ranges() : nullptr; ranges != nullptr) {
+    device().synchronise();
+    for (const StepBatch::Placed& item : pass.batch.placed()) {
+      if (!item.item->range) continue;
+      const RangeSite site{layer, item.item->sequence, item.item->start, item.item->start + item.row_end - item.row_begin, pass.store};
+      LATHE_TRY_VOID(ranges->conv_halo(site, raw.rows(item.row_begin, item.row_end)));
+    }
+  }
+  dispatch_.run(sites.conv, ops::ShortConvParams{.x = raw,
+                                                 .weight = weights_.layers[static_cast<size_t>(layer)].conv,
+                                                 .ring = kda_conv_view(pass.store, layer),
+                                                 .slot = pass.batch.slot(),
+                                                 .batch = pass.batch.ragged(),
+                                                 .out = mixed});
+  const View g = arena_.f32({rows, channels});
+  const View beta = arena_.f32({rows, heads});
+  dispatch_.run(sites.gate, ops::KdaGateParams{.a = decay,
+                                               .b = b,
+                                               .a_log = w.a_log,
+                                               .dt_bias = w.dt_bias,
+                                               .bounded = config_.kda.gate_lower_bound.has_value(),
+                                               .lower_bound = config_.kda.gate_lower_bound.value_or(0.0f),
+                                               .g = g,
+                                               .beta = beta});
+  const View o = arena_.f32({rows, heads, config_.kda.head_dim});
+  LATHE_TRY_VOID(kda_recur(
+      pass, layer, {.q = split_heads(third(mixed, 0), heads), .k = split_heads(third(mixed, 1), heads), .v = split_heads(third(mixed, 2), heads), .g = g, .beta = beta, .o = o}));
+  dispatch_.run(sites.norm, ops::GatedNormParams{.o = o, .gate = gate, .weight = w.o_norm, .eps = config_.rms_norm_eps, .out = out});
+  return {};
+}
+
+Result<void> Glm5NextModel::kda_recur(const Pass& pass, int32_t layer, const KdaRows& rows) {
+  RangeExchange* const ranges = pass.hooks != nullptr ? pass.hooks->ranges() : nullptr;
+  const auto each_range = [&](auto&& call) -> Result<void> {
+    if (ranges == nullptr) return {};
+    device().synchronise();
+    int64_t sequence = 0;
+    for (const StepBatch::Placed& item : pass.batch.placed()) {
+      if (item.item->range) {
+        LATHE_TRY_VOID(call(RangeSite{layer, item.item->sequence, item.item->start, item.item->start + item.row_end - item.row_begin, pass.store}, sequence));
+      }
+      ++sequence;
+    }
+    return {};
+  };
+  bool wanted = false;
+  LATHE_TRY_VOID(each_range([&](const RangeSite& site, int64_t) -> Result<void> {
+    wanted = ranges->wants_pair(site) || wanted;
+    return {};
+  }));
+  View pair_m;
+  View pair_h;
+  if (wanted) LATHE_TRY_VOID(kda_pair(pass, layer, rows, pair_m, pair_h));
+  LATHE_TRY_VOID(each_range([&](const RangeSite& site, int64_t sequence) -> Result<void> {
+    if (!wanted || !ranges->wants_pair(site)) return ranges->kda_begin(site, {}, {});
+    return ranges->kda_begin(site, pair_m.at(sequence), pair_h.at(sequence));
+  }));
+  const View states = kda_state_view(pass.store, layer, config_.kda, shards_.kda_heads);
+  dispatch_.run(layer_sites_[static_cast<size_t>(layer)].kda.recurrence, ops::KdaRecurrenceParams{.q = rows.q,
+                                                                                                 .k = rows.k,
+                                                                                                 .v = rows.v,
+                                                                                                 .g = rows.g,
+                                                                                                 .beta = rows.beta,
+                                                                                                 .entering = states,
+                                                                                                 .state_in = pass.batch.state_in(),
+                                                                                                 .states = states,
+                                                                                                 .state_out = pass.batch.state_out(),
+                                                                                                 .batch = pass.batch.ragged(),
+                                                                                                 .o = rows.o,
+                                                                                                 .pair_m = {},
+                                                                                                 .pair_h = {}});
+  return each_range([&](const RangeSite& site, int64_t) { return ranges->kda_end(site); });
+}
+
+/// A pass of its own, from zero and without keeping states: the range's pair, before anybody knows the state that enters it.
+Result<void> Glm5NextModel::kda_pair(const Pass& pass, int32_t layer, const KdaRows& rows, View& pair_m, View& pair_h) {
+  const int64_t sequences = pass.batch.sequences();
+  const int64_t heads = shards_.kda_heads;
+  const int64_t width = config_.kda.head_dim;
+  const int64_t floats = sequences * heads * width * width;
+  if (!dispatch_.planning()) LATHE_TRY_VOID(pair_memory_.ensure(device(), 2 * floats * 4));
+  float* const memory = static_cast<float*>(pair_memory_.data());
+  pair_m = tensor::make_view(memory, DType::kF32, {sequences, heads, width, width});
+  pair_h = tensor::make_view(memory + floats, DType::kF32, {sequences, heads, width, width});
+  const View states = kda_state_view(pass.store, layer, config_.kda, heads);
+  dispatch_.run(layer_sites_[static_cast<size_t>(layer)].kda.pair, ops::KdaRecurrenceParams{.q = rows.q,
+                                                                                           .k = rows.k,
+                                                                                           .v = rows.v,
+                                                                                           .g = rows.g,
+                                                                                           .beta = rows.beta,
+                                                                                           .entering = states,
+                                                                                           .state_in = pass.batch.no_state_in(),
+                                                                                           .states = states,
+                                                                                           .state_out = pass.batch.no_state_out(),
+                                                                                           .batch = pass.batch.ragged(),
+                                                                                           .o = rows.o,
+                                                                                           .pair_m = pair_m,
+                                                                                           .pair_h = pair_h});
+  device().synchronise();
+  return {};
+}
+
+}  // namespace lathe::models

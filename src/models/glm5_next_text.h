@@ -1,0 +1,144 @@
+#pragma once
+// The glm5_next model on one rank: text layers, draft layer, vision tower (spec glm5_next §2, §3).
+
+#include <array>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "models/arena.h"
+#include "models/glm5_next_cache.h"
+#include "models/glm5_next_config.h"
+#include "models/glm5_next_plan.h"
+#include "models/glm5_next_sites.h"
+#include "models/glm5_next_vision.h"
+#include "models/glm5_next_weights_device.h"
+#include "models/model.h"
+#include "models/step_batch.h"
+#include "ops/basic.h"
+#include "weights/checkpoint.h"
+
+namespace lathe::models {
+
+class Glm5NextModel final : public Model {
+ public:
+  static Result<std::unique_ptr<Model>> load(const std::string& directory, backend::Dispatch& dispatch, const ModelOptions& options);
+
+  const ModelInfo& info() const override { return info_; }
+  const ModelOptions& options() const override { return options_; }
+  std::vector<cache::LayerFamily> cache_families() const override { return glm5_next_cache_families(config_, shards_, options_); }
+  Result<StepResult> step(std::span<const StepItem> items, cache::Store& store, StepHooks* hooks) override;
+  Result<DraftResult> draft_prefill(std::span<const DraftItem> items, const View& hidden, cache::Store& store, StepHooks* hooks) override;
+  Result<DraftResult> draft_step(std::span<const DraftStepItem> items, cache::Store& store, StepHooks* hooks) override;
+  Result<ImageRows> encode_image(const ImageInput& image) override;
+
+ private:
+  /// What one pass hands to the layers.
+  struct Pass {
+    const StepBatch& batch;
+    cache::Store& store;
+    StepHooks* hooks = nullptr;
+  };
+  /// A sum that a cut splits: this rank's leaves and whom to sum with.
+  struct Cut {
+    bool cut = false;
+    int64_t begin = 0, end = 0, total = 0;
+    std::vector<tensor::TreeNode> nodes;
+    backend::Group* group = nullptr;
+    int64_t node_count() const { return static_cast<int64_t>(nodes.size()); }
+  };
+  /// One DSA mixer: the same code serves text layers, draft prefill and later draft steps.
+  struct DsaCall {
+    int32_t layer = 0;
+    const DsaWeights& weights;
+    const DsaFamilyNames& names;
+    DsaSites& sites;
+    bool choose = true;  ///< false: `selection` is given
+    View selection;      ///< i32 [T, pools]
+  };
+
+  Glm5NextModel(backend::Dispatch& dispatch, const ModelOptions& options, Glm5NextConfig config, Glm5NextShards shards);
+  Result<void> load_weights(const std::string& directory);
+  void describe(const Glm5NextDeviceWeights& weights);
+
+  // Planning: dry passes that choose a kernel for every site and find the size of the arena.
+  Result<void> plan();
+  Result<void> plan_steps(cache::Store& store, int64_t rows);
+  Result<void> plan_drafts(cache::Store& store, int64_t rows);
+
+  // glm5_next_text.cc
+  BatchLimits limits() const;
+  Result<void> gather_items(std::span<const StepItem> items, const cache::Store& store);
+  Result<void> run_step(const Pass& pass);
+  View embed(const StepBatch& batch, backend::OpSite& plain, backend::OpSite& with_rows);
+  Result<View> layers(const Pass& pass, const View& embedded);
+  Result<void> mixer(const Pass& pass, int32_t layer, const View& u, const View& y);
+  void mhc_in(backend::OpSite& site, const MhcWeights& weights, const View& streams, const View& x, const View& post, const View& comb);
+  Result<void> head(const StepBatch& batch, const View& hidden, backend::OpSite& gather, backend::OpSite& logits, GrowBuffer& memory, View& out);
+  void norm(backend::OpSite& site, const View& x, const View& weight, const View& out);
+  Result<void> before_layer(const Pass& pass, int32_t layer);
+  Result<void> after_layer(const Pass& pass, int32_t layer);
+
+  // glm5_next_kda.cc
+  Result<void> kda(const Pass& pass, int32_t layer, const View& u, const View& y);
+  struct KdaRows;
+  Result<void> kda_heads(const Pass& pass, int32_t layer, const View& u, const View& out);
+  Result<void> kda_recur(const Pass& pass, int32_t layer, const KdaRows& rows);
+  Result<void> kda_pair(const Pass& pass, int32_t layer, const KdaRows& rows, View& pair_m, View& pair_h);
+
+  // glm5_next_dsa.cc
+  Result<void> dsa(const Pass& pass, const DsaCall& call, const View& u, const View& y);
+  Result<void> dsa_index(const Pass& pass, const DsaCall& call, const View& u, const View& k, const View& gate, const View& iq);
+  void dsa_project(const Pass& pass, const DsaCall& call, const View& u, const View& k, const View& gate, const View& q, const View& iq);
+  void dsa_attend(const Pass& pass, const DsaCall& call, const View& q, const View& out);
+
+  // glm5_next_ffn.cc
+  void ffn(FfnSites& sites, const LayerWeights& weights, const LayerDerived& derived, const View& x, const View& y);
+  void mlp(const MlpWeights& weights, const Cut& cut, backend::OpSite& gate_up, backend::OpSite& down, const View& x, const View& y);
+  void moe(FfnSites& sites, const MoeWeights& weights, const LayerDerived& derived, const View& x, const View& y);
+  void experts(FfnSites& sites, const LayerDerived& derived, const View& x, const View& logits, const View& bias, const View& y);
+  /// y = x Wᵀ summed over the leaves of all ranks of the cut.
+  void project_out(backend::OpSite& site, const MatrixView& weight, const Cut& cut, int64_t leaf_channels, const View& x, const View& y);
+  void sum_nodes(const Cut& cut, const View& partials, const View& present, const View& y);
+
+  // glm5_next_draft.cc
+  Result<DraftResult> run_draft(const Pass& pass, const View& hidden_source, bool later_step);
+  Result<View> draft_input(const Pass& pass, const View& hidden_source);
+  void copy_selections(const StepBatch& batch);
+
+  void matmul(backend::OpSite& site, const View& x, std::initializer_list<ops::MatmulPart> parts, ops::Compute compute);
+  backend::Device& device() { return dispatch_.device(); }
+
+  backend::Dispatch& dispatch_;
+  ModelOptions options_;
+  Glm5NextConfig config_;
+  Glm5NextShards shards_;
+  ModelInfo info_;
+  std::optional<weights::Checkpoint> checkpoint_;  ///< views of weights_ may point into its maps
+  Glm5NextDeviceWeights weights_;
+  std::unique_ptr<Glm5NextVision> vision_;
+  ops::Compute compute_ = ops::Compute::kF32;
+  Cut kda_cut_, mla_cut_, dense_cut_, shared_cut_, expert_cut_;
+  std::vector<std::vector<std::string>> layer_families_;
+
+  TextSites text_sites_;
+  std::vector<LayerSites> layer_sites_;
+  std::unique_ptr<DraftSites> draft_sites_;
+
+  Arena arena_;
+  StepBatch step_batch_, draft_batch_;
+  std::vector<BatchItem> items_;
+  backend::Buffer hidden_memory_;                    ///< [max rows, D] after the final norm
+  GrowBuffer logits_memory_, draft_logits_memory_;
+  GrowBuffer pair_memory_;
+  View hidden_;                                      ///< whole buffer
+  View selection_;                                   ///< of the pass: the last indexer's choice, for layers that share it
+  View logits_, draft_logits_;
+  backend::Buffer draft_memory_;                     ///< two hidden buffers and two of selections
+  std::array<View, 2> draft_hidden_, draft_selection_;
+  int draft_turn_ = 0;                               ///< which of draft_hidden_ holds the previous result
+};
+
+}  // namespace lathe::models

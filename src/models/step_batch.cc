@@ -1,0 +1,224 @@
+#include "models/step_batch.h"
+
+#include <algorithm>
+
+namespace lathe::models {
+namespace {
+
+int64_t count(const BatchItem& item) { return static_cast<int64_t>(item.tokens.size()); }
+
+int64_t wanted_logits(const BatchItem& item) {
+  switch (item.logits) {
+    case Logits::kNone: return 0;
+    case Logits::kLast: return 1;
+    case Logits::kAll: return count(item);
+    case Logits::kAt: return static_cast<int64_t>(item.at.size());
+  }
+  return 0;
+}
+
+Result<void> check_tokens(const BatchItem& item, const BatchLimits& limits) {
+  for (const TokenId token : item.tokens) {
+    if (token < 0 || token >= limits.vocabulary) {
+      return err(Code::kInvalidArgument, "sequence {}: token {} is outside the vocabulary of {}", item.sequence.value, token, limits.vocabulary);
+    }
+  }
+  int32_t previous = -1;
+  for (const int32_t index : item.at) {
+    if (item.logits != Logits::kAt) break;
+    if (index <= previous || index >= count(item)) {
+      return err(Code::kInvalidArgument, "sequence {}: logits wanted at {} of {} tokens; expected ascending indices", item.sequence.value, index,
+                 count(item));
+    }
+    previous = index;
+  }
+  int64_t free = 0;
+  for (const EmbeddingRows& run : item.rows) {
+    const bool fits = run.rows.rank == 2 && run.rows.dtype == DType::kF32 && run.rows.contiguous() && run.rows.dim(1) == limits.hidden &&
+                      run.begin >= free && run.begin + run.rows.dim(0) <= count(item);
+    if (!fits) {
+      return err(Code::kInvalidArgument, "sequence {}: embedding rows {} at token {} do not fit {} tokens of width {}", item.sequence.value,
+                 tensor::describe(run.rows), run.begin, count(item), limits.hidden);
+    }
+    free = run.begin + run.rows.dim(0);
+  }
+  return {};
+}
+
+Result<void> check_item(const BatchItem& item, const BatchLimits& limits, const cache::Store& store) {
+  if (!store.is_open(item.sequence)) return err(Code::kInvalidArgument, "sequence {} is not open", item.sequence.value);
+  if (item.tokens.empty()) return err(Code::kInvalidArgument, "sequence {}: a step item without tokens", item.sequence.value);
+  if (item.tentative < 0 || item.tentative > count(item) || item.tentative > limits.tentative_max) {
+    return err(Code::kInvalidArgument, "sequence {}: {} of {} tokens are tentative, at most {} may be", item.sequence.value, item.tentative,
+               count(item), limits.tentative_max);
+  }
+  const int64_t end = item.start + count(item);
+  if (item.start < 0 || end > limits.positions_max) {
+    return err(Code::kInvalidArgument, "sequence {}: positions {} to {} leave the model's {}", item.sequence.value, item.start, end,
+               limits.positions_max);
+  }
+  const auto room = static_cast<int64_t>(store.block_table(item.sequence).size()) * store.options().block_tokens;
+  if (end > room) {
+    return err(Code::kFailedPrecondition, "sequence {}: the store has room for {} positions, the step needs {}; append before the step",
+               item.sequence.value, room, end);
+  }
+  return check_tokens(item, limits);
+}
+
+}  // namespace
+
+Result<void> StepBatch::check(std::span<const BatchItem> items, const BatchLimits& limits, const cache::Store& store) {
+  if (items.empty()) return err(Code::kInvalidArgument, "a step without items");
+  rows_ = 0;
+  seen_.clear();
+  for (const BatchItem& item : items) {
+    LATHE_TRY_VOID(check_item(item, limits, store));
+    rows_ += count(item);
+    seen_.push_back(item.sequence);
+  }
+  if (rows_ > limits.rows_max) return err(Code::kInvalidArgument, "a step of {} tokens, the model was loaded for {}", rows_, limits.rows_max);
+  std::sort(seen_.begin(), seen_.end());
+  const auto twice = std::adjacent_find(seen_.begin(), seen_.end());
+  if (twice != seen_.end()) return err(Code::kInvalidArgument, "sequence {} occurs twice in a step", twice->value);
+  return {};
+}
+
+void StepBatch::place(std::span<const BatchItem> items) {
+  placed_.clear();
+  item_rows_.assign(items.size(), {});
+  logits_rows_ = override_rows_ = 0;
+  has_overrides_ = has_tails_ = has_ranges_ = false;
+  absorbed_ = expanded_ = {};
+  int64_t row = 0;
+  for (const bool expanded : {false, true}) {
+    Part& part = expanded ? expanded_ : absorbed_;
+    part.row_begin = row;
+    part.sequence_begin = static_cast<int64_t>(placed_.size());
+    for (size_t i = 0; i < items.size(); ++i) {
+      const BatchItem& item = items[i];
+      if (item.expanded != expanded) continue;
+      placed_.push_back({&item, row, row + count(item)});
+      item_rows_[i] = {logits_rows_, wanted_logits(item), row, count(item)};
+      row += count(item);
+      logits_rows_ += wanted_logits(item);
+      for (const EmbeddingRows& run : item.rows) override_rows_ += run.rows.dim(0);
+      has_tails_ = has_tails_ || item.tail_begin >= 0;
+      has_ranges_ = has_ranges_ || item.range;
+      part.ragged.longest = std::max(part.ragged.longest, count(item));
+    }
+    part.row_end = row;
+    part.sequence_end = static_cast<int64_t>(placed_.size());
+  }
+  has_overrides_ = override_rows_ > 0;
+  ragged_.longest = std::max(absorbed_.ragged.longest, expanded_.ragged.longest);
+}
+
+StepBatch::Offsets StepBatch::reserve(int64_t blocks) {
+  meta_.clear();
+  const int64_t rows = rows_;
+  const int64_t sequences = this->sequences();
+  return {.ids = meta_.add(rows),
+          .override_row = has_overrides_ ? meta_.add(rows) : 0,
+          .begin = meta_.add(sequences + 1),
+          .start = meta_.add(sequences),
+          .slot = meta_.add(sequences),
+          .state_in = meta_.add(sequences),
+          .state_out = meta_.add(rows),
+          .no_state_in = has_ranges_ ? meta_.add(sequences) : 0,
+          .no_state_out = has_ranges_ ? meta_.add(rows) : 0,
+          .table = meta_.add(sequences * blocks),
+          .logits_at = meta_.add(logits_rows_),
+          .hidden_at = meta_.add(rows),
+          .tail_begin = has_tails_ ? meta_.add(rows) : 0,
+          .expanded_begin = meta_.add(expanded_.sequence_end - expanded_.sequence_begin + 1)};
+}
+
+void StepBatch::fill_rows(const Offsets& at, const BatchLimits& limits, const cache::Store& store) {
+  int32_t override_next = 0;
+  int64_t logits_next = 0;
+  for (const Placed& placed : placed_) {
+    const BatchItem& item = *placed.item;
+    const int64_t settled = count(item) - item.tentative;
+    for (int64_t i = 0; i < count(item); ++i) {
+      const int64_t row = placed.row_begin + i;
+      meta_.at(at.ids)[row] = item.tokens[static_cast<size_t>(i)];
+      meta_.at(at.hidden_at)[row] = static_cast<int32_t>(item.hidden_begin + i);
+      int32_t state = -1;
+      if (item.states && i + 1 == settled) state = store.state_row(item.sequence);
+      if (item.states && i >= settled) state = store.tentative_row(item.sequence, i - settled);
+      meta_.at(at.state_out)[row] = state;
+      if (has_ranges_) meta_.at(at.no_state_out)[row] = -1;
+      if (has_overrides_) meta_.at(at.override_row)[row] = -1;
+      if (has_tails_) {
+        // Without a tail of its own a row's tail begins behind it: no key.
+        meta_.at(at.tail_begin)[row] = static_cast<int32_t>(limits.skip_tail ? item.start + i + 1 : item.tail_begin);
+      }
+    }
+    for (const EmbeddingRows& run : item.rows) {
+      for (int64_t i = 0; i < run.rows.dim(0); ++i) meta_.at(at.override_row)[placed.row_begin + run.begin + i] = override_next++;
+    }
+    for (int64_t i = 0; i < wanted_logits(item); ++i) {
+      int64_t index = count(item) - 1;
+      if (item.logits == Logits::kAll) index = i;
+      if (item.logits == Logits::kAt) index = item.at[static_cast<size_t>(i)];
+      meta_.at(at.logits_at)[logits_next++] = static_cast<int32_t>(placed.row_begin + index);
+    }
+  }
+}
+
+void StepBatch::fill_sequences(const Offsets& at, const cache::Store& store, int64_t blocks) {
+  for (size_t s = 0; s < placed_.size(); ++s) {
+    const BatchItem& item = *placed_[s].item;
+    const auto i = static_cast<int64_t>(s);
+    meta_.at(at.begin)[i] = static_cast<int32_t>(placed_[s].row_begin);
+    meta_.at(at.start)[i] = static_cast<int32_t>(item.start);
+    meta_.at(at.slot)[i] = store.slot(item.sequence);
+    meta_.at(at.state_in)[i] = item.states ? store.state_row(item.sequence) : -1;
+    if (has_ranges_) meta_.at(at.no_state_in)[i] = -1;
+    const std::span<const int32_t> table = store.block_table(item.sequence);
+    std::copy(table.begin(), table.end(), meta_.at(at.table) + i * blocks);
+  }
+  meta_.at(at.begin)[sequences()] = static_cast<int32_t>(rows_);
+  for (int64_t i = expanded_.sequence_begin; i < expanded_.sequence_end; ++i) {
+    meta_.at(at.expanded_begin)[i - expanded_.sequence_begin] = static_cast<int32_t>(placed_[static_cast<size_t>(i)].row_begin - expanded_.row_begin);
+  }
+  meta_.at(at.expanded_begin)[expanded_.sequence_end - expanded_.sequence_begin] = static_cast<int32_t>(expanded_.rows());
+}
+
+void StepBatch::make_views(const Offsets& at, int64_t blocks) {
+  const int64_t sequences = this->sequences();
+  ids_ = meta_.view(at.ids, {rows_});
+  override_row_ = has_overrides_ ? meta_.view(at.override_row, {rows_}) : View{};
+  ragged_.begin = meta_.view(at.begin, {sequences + 1});
+  ragged_.start = meta_.view(at.start, {sequences});
+  slot_ = meta_.view(at.slot, {sequences});
+  state_in_ = meta_.view(at.state_in, {sequences});
+  state_out_ = meta_.view(at.state_out, {rows_});
+  no_state_in_ = has_ranges_ ? meta_.view(at.no_state_in, {sequences}) : View{};
+  no_state_out_ = has_ranges_ ? meta_.view(at.no_state_out, {rows_}) : View{};
+  table_ = meta_.view(at.table, {sequences, blocks});
+  logits_at_ = meta_.view(at.logits_at, {logits_rows_});
+  hidden_at_ = meta_.view(at.hidden_at, {rows_});
+  tail_begin_ = has_tails_ ? meta_.view(at.tail_begin, {rows_}) : View{};
+  absorbed_.ragged.begin = ragged_.begin.rows(0, absorbed_.sequence_end + 1);
+  absorbed_.ragged.start = ragged_.start.rows(0, absorbed_.sequence_end);
+  expanded_.ragged.begin = meta_.view(at.expanded_begin, {expanded_.sequence_end - expanded_.sequence_begin + 1});
+  expanded_.ragged.start = ragged_.start.rows(expanded_.sequence_begin, expanded_.sequence_end);
+}
+
+Result<void> StepBatch::build(std::span<const BatchItem> items, const BatchLimits& limits, const cache::Store& store, backend::Device& device,
+                              bool dry) {
+  LATHE_TRY_VOID(check(items, limits, store));
+  place(items);
+  has_tails_ = has_tails_ || limits.skip_tail;
+  size_t blocks = 1;
+  for (const BatchItem& item : items) blocks = std::max(blocks, store.block_table(item.sequence).size());
+  const Offsets at = reserve(static_cast<int64_t>(blocks));
+  fill_rows(at, limits, store);
+  fill_sequences(at, store, static_cast<int64_t>(blocks));
+  LATHE_TRY_VOID(meta_.upload(device, dry));
+  make_views(at, static_cast<int64_t>(blocks));
+  return {};
+}
+
+}  // namespace lathe::models

@@ -1,0 +1,107 @@
+#pragma once
+// The rows of one pass: checks of its items, their order, and every integer array that the ops read.
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/result.h"
+#include "models/arena.h"
+#include "models/model.h"
+#include "ops/batch.h"
+
+namespace lathe::models {
+
+/// Rows of one sequence, for a step or for the draft layer.
+struct BatchItem {
+  SequenceId sequence;
+  int64_t start = 0;  ///< position of the first row
+  std::span<const TokenId> tokens;
+  std::span<const EmbeddingRows> rows;
+  int32_t tentative = 0;
+  bool expanded = false;     ///< MLA in expanded form
+  bool range = false;
+  bool states = true;        ///< carries KDA states
+  Logits logits = Logits::kLast;
+  std::span<const int32_t> at;
+  int64_t hidden_begin = 0;  ///< draft: first row of the hidden view that belongs to the item
+  int64_t tail_begin = -1;   ///< draft: first position of the tail that the item's only row attends to; −1: by the pool rule
+  int64_t origin = -1;       ///< draft: row whose selection the item keeps
+};
+
+/// What a batch may be.
+struct BatchLimits {
+  int64_t vocabulary = 0;
+  int64_t hidden = 0;
+  int64_t rows_max = 0;
+  int64_t positions_max = 0;
+  int32_t tentative_max = 0;
+  bool skip_tail = false;  ///< rows attend to chosen pools only (index_kpool_always_select_tail false)
+};
+
+/// Rows in the order of the pass: items in absorbed form first, then those in expanded form, each as given.
+class StepBatch {
+ public:
+  /// Replaces the batch. `dry`: a planning pass, nothing is copied to the device.
+  /// Errors: those of Model::step.
+  Result<void> build(std::span<const BatchItem> items, const BatchLimits& limits, const cache::Store& store, backend::Device& device, bool dry);
+
+  /// One form of attention over consecutive rows.
+  struct Part {
+    int64_t row_begin = 0, row_end = 0;
+    int64_t sequence_begin = 0, sequence_end = 0;
+    ops::Ragged ragged;
+    int64_t rows() const { return row_end - row_begin; }
+  };
+  /// Where an item of the pass lies.
+  struct Placed {
+    const BatchItem* item = nullptr;
+    int64_t row_begin = 0, row_end = 0;
+  };
+
+  int64_t rows() const { return rows_; }
+  int64_t sequences() const { return static_cast<int64_t>(placed_.size()); }
+  int64_t logits_rows() const { return logits_rows_; }
+  int64_t override_rows() const { return override_rows_; }
+  const std::vector<Placed>& placed() const { return placed_; }
+  /// In the order of the items given.
+  std::span<const ItemRows> item_rows() const { return item_rows_; }
+
+  const ops::Ragged& ragged() const { return ragged_; }
+  const Part& absorbed() const { return absorbed_; }
+  const Part& expanded() const { return expanded_; }
+  const View& ids() const { return ids_; }                    ///< i32 [T]
+  const View& override_row() const { return override_row_; }  ///< absent, or i32 [T]
+  const View& slot() const { return slot_; }                  ///< i32 [S]
+  const View& state_in() const { return state_in_; }          ///< i32 [S]
+  const View& state_out() const { return state_out_; }        ///< i32 [T]
+  const View& no_state_in() const { return no_state_in_; }    ///< i32 [S], all −1
+  const View& no_state_out() const { return no_state_out_; }  ///< i32 [T], all −1
+  const View& table() const { return table_; }                ///< i32 [S, blocks]
+  const View& logits_at() const { return logits_at_; }        ///< i32 [n]: rows whose logits are wanted
+  const View& hidden_at() const { return hidden_at_; }        ///< i32 [T]: rows of the hidden view
+  const View& tail_begin() const { return tail_begin_; }      ///< absent, or i32 [T]
+
+ private:
+  struct Offsets {
+    int64_t ids, override_row, begin, start, slot, state_in, state_out, no_state_in, no_state_out, table, logits_at, hidden_at, tail_begin, expanded_begin;
+  };
+  Result<void> check(std::span<const BatchItem> items, const BatchLimits& limits, const cache::Store& store);
+  void place(std::span<const BatchItem> items);
+  Offsets reserve(int64_t blocks);
+  void fill_rows(const Offsets& at, const BatchLimits& limits, const cache::Store& store);
+  void fill_sequences(const Offsets& at, const cache::Store& store, int64_t blocks);
+  void make_views(const Offsets& at, int64_t blocks);
+
+  MetaPack meta_;
+  std::vector<Placed> placed_;
+  std::vector<ItemRows> item_rows_;
+  std::vector<SequenceId> seen_;
+  int64_t rows_ = 0, logits_rows_ = 0, override_rows_ = 0;
+  bool has_overrides_ = false, has_tails_ = false, has_ranges_ = false;
+  ops::Ragged ragged_;
+  Part absorbed_, expanded_;
+  View ids_, override_row_, slot_, state_in_, state_out_, no_state_in_, no_state_out_, table_, logits_at_, hidden_at_, tail_begin_;
+};
+
+}  // namespace lathe::models
