@@ -1,0 +1,256 @@
+// Methods of strings, lists, dicts and loop.
+#include <algorithm>
+
+#include "text/template_operations.h"
+
+namespace lathe::text::jinja {
+namespace {
+
+using Method = Result<Value> (*)(Runtime&, const MarkedText&, const CallArgs&);
+
+Result<Value> cased(Runtime& r, const MarkedText& self, const CallArgs& args, Case to) {
+  LATHE_TRY_VOID(bind(r, args, {}));
+  return r.string(change_case(self, to));
+}
+
+Result<Value> stripped(Runtime& r, const MarkedText& self, const CallArgs& args, Side side) {
+  LATHE_TRY(const auto bound, bind(r, args, {"chars"}));
+  std::string_view characters;
+  const bool given = bound[0] != nullptr && !bound[0]->is_none();
+  if (given) {
+    LATHE_TRY(const MarkedText* chars, string_argument(r, bound[0], "chars"));
+    characters = chars->text;
+    LATHE_TRY_VOID(r.charge(characters.size()));
+  }
+  const LiteralSpan kept = strip_range(self.text, side, given ? &characters : nullptr);
+  return r.string(substring(self, kept.begin, kept.end));
+}
+
+Result<Value> split_method(Runtime& r, const MarkedText& self, const CallArgs& args, bool from_right) {
+  LATHE_TRY(const auto bound, bind(r, args, {"sep", "maxsplit"}));
+  LATHE_TRY(const int64_t count, int_argument(r, bound[1], "maxsplit", -1));
+  std::string_view separator;
+  if (bound[0] != nullptr && !bound[0]->is_none()) {
+    LATHE_TRY(const MarkedText* given, string_argument(r, bound[0], "sep"));
+    if (given->text.empty()) return r.fail("an empty separator splits nothing");
+    separator = given->text;
+  }
+  if (from_right && separator.empty() && count >= 0) return r.fail("'rsplit' with a count needs a separator");
+  LATHE_TRY_VOID(r.charge(self.text.size() / 2));
+  std::vector<Value> pieces;
+  for (MarkedText& piece : split_text(self, separator, count, from_right)) {
+    LATHE_TRY(Value value, r.string(std::move(piece)));
+    pieces.push_back(std::move(value));
+  }
+  return r.list(std::move(pieces));
+}
+
+/// startswith, endswith: one string or several in a tuple.
+Result<Value> has_end(Runtime& r, const MarkedText& self, const CallArgs& args, bool start) {
+  LATHE_TRY(const auto bound, bind(r, args, {"prefix"}));
+  if (bound[0] == nullptr) return r.fail("the argument 'prefix' is missing");
+  std::vector<Value> single{*bound[0]};
+  const List* several = bound[0]->list();
+  for (const Value& part : several == nullptr ? single : several->items) {
+    LATHE_TRY(const MarkedText* text, string_argument(r, &part, "prefix"));
+    LATHE_TRY_VOID(r.charge(1 + text->text.size() / 16));
+    if (start ? self.text.starts_with(text->text) : self.text.ends_with(text->text)) return Value(true);
+  }
+  return Value(false);
+}
+
+Result<Value> replace_method(Runtime& r, const MarkedText& self, const CallArgs& args) {
+  LATHE_TRY(const auto bound, bind(r, args, {"old", "new", "count"}));
+  LATHE_TRY(const MarkedText* from, string_argument(r, bound[0], "old"));
+  LATHE_TRY(const MarkedText* to, string_argument(r, bound[1], "new"));
+  LATHE_TRY(const int64_t count, int_argument(r, bound[2], "count", -1));
+  LATHE_TRY_VOID(r.charge(self.text.size() / 4));
+  MarkedText out;
+  if (!replace_text(out, self, from->text, *to, count, r.bytes_max())) return r.too_large();
+  return r.string(std::move(out));
+}
+
+/// find, rfind, index: the position in code points, -1 or an error if there is none.
+Result<Value> position(Runtime& r, const MarkedText& self, const CallArgs& args, bool last, bool must) {
+  LATHE_TRY(const auto bound, bind(r, args, {"sub"}));
+  LATHE_TRY(const MarkedText* part, string_argument(r, bound[0], "sub"));
+  LATHE_TRY_VOID(r.charge(self.text.size() / 4));
+  size_t hit = find_text(self.text, part->text);
+  if (last && hit != std::string::npos) {
+    for (size_t next = hit; next != std::string::npos && !part->text.empty(); next = find_text(self.text, part->text, next + 1)) {
+      LATHE_TRY_VOID(r.charge(1 + part->text.size() / 4));  // hits may overlap
+      hit = next;
+    }
+    if (part->text.empty()) hit = self.text.size();
+  }
+  if (hit != std::string::npos) return Value::size(count_code_points(std::string_view(self.text).substr(0, hit)));
+  if (must) return r.fail("the string has no '{}'", part->text.substr(0, 40));
+  return Value(int64_t{-1});
+}
+
+Result<Value> count_method(Runtime& r, const MarkedText& self, const CallArgs& args) {
+  LATHE_TRY(const auto bound, bind(r, args, {"sub"}));
+  LATHE_TRY(const MarkedText* part, string_argument(r, bound[0], "sub"));
+  LATHE_TRY_VOID(r.charge(self.text.size() / 4));
+  if (part->text.empty()) return Value::size(count_code_points(self.text) + 1);
+  int64_t count = 0;
+  for (size_t hit = find_text(self.text, part->text); hit != std::string::npos; hit = find_text(self.text, part->text, hit + part->text.size()))
+    ++count;
+  return Value(count);
+}
+
+Result<Value> join_method(Runtime& r, const MarkedText& self, const CallArgs& args) {
+  LATHE_TRY(const auto bound, bind(r, args, {"iterable"}));
+  if (bound[0] == nullptr) return r.fail("the argument 'iterable' is missing");
+  LATHE_TRY(const ListPtr parts, r.elements(*bound[0]));
+  MarkedText out;
+  for (size_t i = 0; i < parts->items.size(); ++i) {
+    const MarkedText* part = parts->items[i].string();
+    if (part == nullptr) return r.fail("'join' needs strings, not {}", parts->items[i].kind_name());
+    if (i > 0) append(out, self);
+    append(out, *part);
+    if (out.text.size() > r.bytes_max()) return r.too_large();
+    LATHE_TRY_VOID(r.charge(1 + (self.text.size() + part->text.size()) / 4));
+  }
+  return r.string(std::move(out));
+}
+
+Result<Value> without_end(Runtime& r, const MarkedText& self, const CallArgs& args, bool start) {
+  LATHE_TRY(const auto bound, bind(r, args, {"prefix"}));
+  LATHE_TRY(const MarkedText* part, string_argument(r, bound[0], "prefix"));
+  const size_t size = self.text.size();
+  const size_t cut = part->text.size();
+  if (start && self.text.starts_with(part->text)) return r.string(substring(self, cut, size));
+  if (!start && self.text.ends_with(part->text)) return r.string(substring(self, 0, size - cut));
+  return r.string(self);
+}
+
+/// isdigit, isalpha, isalnum, isspace: every character, and there is one.
+template <class Predicate>
+Result<Value> all_characters(Runtime& r, const MarkedText& self, const CallArgs& args, Predicate predicate) {
+  LATHE_TRY_VOID(bind(r, args, {}));
+  LATHE_TRY_VOID(r.charge(self.text.size() / 4));
+  for (size_t at = 0; at < self.text.size(); at += code_point_bytes(self.text, at)) {
+    if (!predicate(code_point(self.text, at))) return Value(false);
+  }
+  return Value(!self.text.empty());
+}
+
+bool is_digit(char32_t point) { return point >= '0' && point <= '9'; }
+
+struct NamedMethod {
+  std::string_view name;
+  Method method;
+};
+constexpr NamedMethod kStringMethods[] = {
+    {"capitalize", [](Runtime& r, const MarkedText& s, const CallArgs& a) { return cased(r, s, a, Case::kCapitalize); }},
+    {"count", count_method},
+    {"endswith", [](Runtime& r, const MarkedText& s, const CallArgs& a) { return has_end(r, s, a, false); }},
+    {"find", [](Runtime& r, const MarkedText& s, const CallArgs& a) { return position(r, s, a, false, false); }},
+    {"format", [](Runtime& r, const MarkedText& s, const CallArgs& a) { return format_braces(r, s, a); }},
+    {"index", [](Runtime& r, const MarkedText& s, const CallArgs& a) { return position(r, s, a, false, true); }},
+    {"isalnum", [](Runtime& r, const MarkedText& s,
+                   const CallArgs& a) { return all_characters(r, s, a, [](char32_t p) { return is_digit(p) || is_letter(p); }); }},
+    {"isalpha", [](Runtime& r, const MarkedText& s, const CallArgs& a) { return all_characters(r, s, a, is_letter); }},
+    {"isdigit", [](Runtime& r, const MarkedText& s, const CallArgs& a) { return all_characters(r, s, a, is_digit); }},
+    {"islower", [](Runtime& r, const MarkedText& s, const CallArgs& a) { return find_test("lower")(r, Value(s), a); }},
+    {"isspace", [](Runtime& r, const MarkedText& s, const CallArgs& a) { return all_characters(r, s, a, is_space); }},
+    {"isupper", [](Runtime& r, const MarkedText& s, const CallArgs& a) { return find_test("upper")(r, Value(s), a); }},
+    {"join", join_method},
+    {"lower", [](Runtime& r, const MarkedText& s, const CallArgs& a) { return cased(r, s, a, Case::kLower); }},
+    {"lstrip", [](Runtime& r, const MarkedText& s, const CallArgs& a) { return stripped(r, s, a, Side::kLeft); }},
+    {"removeprefix", [](Runtime& r, const MarkedText& s, const CallArgs& a) { return without_end(r, s, a, true); }},
+    {"removesuffix", [](Runtime& r, const MarkedText& s, const CallArgs& a) { return without_end(r, s, a, false); }},
+    {"replace", replace_method},
+    {"rfind", [](Runtime& r, const MarkedText& s, const CallArgs& a) { return position(r, s, a, true, false); }},
+    {"rsplit", [](Runtime& r, const MarkedText& s, const CallArgs& a) { return split_method(r, s, a, true); }},
+    {"rstrip", [](Runtime& r, const MarkedText& s, const CallArgs& a) { return stripped(r, s, a, Side::kRight); }},
+    {"split", [](Runtime& r, const MarkedText& s, const CallArgs& a) { return split_method(r, s, a, false); }},
+    {"splitlines",
+     [](Runtime& r, const MarkedText& s, const CallArgs& a) -> Result<Value> {
+       LATHE_TRY_VOID(bind(r, a, {}));
+       LATHE_TRY_VOID(r.charge(s.text.size() / 2));
+       std::vector<Value> lines;
+       for (MarkedText& line : split_lines(s)) lines.emplace_back(std::move(line));
+       return r.list(std::move(lines));
+     }},
+    {"startswith", [](Runtime& r, const MarkedText& s, const CallArgs& a) { return has_end(r, s, a, true); }},
+    {"strip", [](Runtime& r, const MarkedText& s, const CallArgs& a) { return stripped(r, s, a, Side::kBoth); }},
+    {"title", [](Runtime& r, const MarkedText& s, const CallArgs& a) { return cased(r, s, a, Case::kTitle); }},
+    {"upper", [](Runtime& r, const MarkedText& s, const CallArgs& a) { return cased(r, s, a, Case::kUpper); }},
+};
+
+constexpr std::string_view kDictMethods[] = {"get", "items", "keys", "values", "copy"};
+constexpr std::string_view kListMethods[] = {"count", "index"};
+constexpr std::string_view kLoopMethods[] = {"cycle"};
+
+template <size_t N>
+bool has_name(const std::string_view (&names)[N], std::string_view name) {
+  return std::find(std::begin(names), std::end(names), name) != std::end(names);
+}
+
+Result<Value> dict_method(Runtime& r, const Value& self, std::string_view name, const CallArgs& args) {
+  const Dict& dict = *self.dict();
+  if (name == "get") {
+    LATHE_TRY(const auto bound, bind(r, args, {"key", "default"}));
+    if (bound[0] == nullptr) return r.fail("the argument 'key' is missing");
+    LATHE_TRY_VOID(r.charge(bound[0]->weight()));
+    const Value* found = dict.find(*bound[0]);
+    return found != nullptr ? *found : bound[1] != nullptr ? *bound[1] : Value(None{});
+  }
+  LATHE_TRY_VOID(bind(r, args, {}));
+  if (name == "copy") return self;
+  LATHE_TRY_VOID(r.charge(4 * dict.size()));
+  std::vector<Value> out;
+  out.reserve(dict.size());
+  for (const auto& [key, value] : dict.entries()) {
+    if (name == "items") {
+      LATHE_TRY(Value pair, r.list({key, value}, true));
+      out.push_back(std::move(pair));
+    } else {
+      out.push_back(name == "keys" ? key : value);
+    }
+  }
+  return r.list(std::move(out));
+}
+
+Result<Value> list_method(Runtime& r, const List& list, std::string_view name, const CallArgs& args) {
+  LATHE_TRY(const auto bound, bind(r, args, {"value"}));
+  if (bound[0] == nullptr) return r.fail("the argument 'value' is missing");
+  int64_t count = 0;
+  for (size_t i = 0; i < list.items.size(); ++i) {
+    LATHE_TRY(const bool same, r.same(list.items[i], *bound[0]));
+    if (same && name == "index") return Value::size(i);
+    count += same ? 1 : 0;
+  }
+  if (name == "index") return r.fail("the list does not hold the value");
+  return Value(count);
+}
+
+}  // namespace
+
+bool has_method(const Value& value, std::string_view name) {
+  if (value.string() != nullptr)
+    return std::any_of(std::begin(kStringMethods), std::end(kStringMethods), [&](const auto& m) { return m.name == name; });
+  if (value.dict() != nullptr) return has_name(kDictMethods, name);
+  if (value.list() != nullptr) return has_name(kListMethods, name);
+  return value.loop() != nullptr && has_name(kLoopMethods, name);
+}
+
+Result<Value> call_method(Runtime& runtime, const Value& self, std::string_view name, const CallArgs& args) {
+  LATHE_TRY_VOID(runtime.charge(2));
+  if (const MarkedText* text = self.string()) {
+    for (const NamedMethod& method : kStringMethods) {
+      if (method.name == name) return method.method(runtime, *text, args);
+    }
+  }
+  if (self.dict() != nullptr && has_name(kDictMethods, name)) return dict_method(runtime, self, name, args);
+  if (self.list() != nullptr && has_name(kListMethods, name)) return list_method(runtime, *self.list(), name, args);
+  if (self.loop() != nullptr && name == "cycle") {
+    if (args.positional.empty()) return runtime.fail("'cycle' needs values");
+    return args.positional[self.loop()->index % args.positional.size()];
+  }
+  return runtime.fail("{} has no method '{}'", self.kind_name(), name);
+}
+
+}  // namespace lathe::text::jinja

@@ -1,0 +1,140 @@
+#pragma once
+// What filters, tests, methods and functions see of a render: its limits, the line for messages, calls back into the interpreter.
+
+#include <fmt/format.h>
+
+#include <initializer_list>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/limits.h"
+#include "base/result.h"
+#include "text/template_strings.h"
+#include "text/template_value.h"
+
+namespace lathe::text::jinja {
+
+struct CallArgs {
+  std::vector<Value> positional;
+  std::vector<std::pair<std::string, Value>> keyword;
+};
+
+/// State of one render that operations share. Work is paid for in units, kUnitsPerStep of them a step of limits.template_steps:
+/// an expression node costs 1, a statement 4, an element of a container 1, four bytes of a new string 1.
+class Runtime {
+ public:
+  static constexpr uint64_t kUnitsPerStep = 8;
+
+  Runtime(const base::Limits& limits, std::optional<int64_t> now)
+      : now_unix_s(now), limits_(limits), units_left_(limits.template_steps * kUnitsPerStep) {}
+  virtual ~Runtime() = default;
+
+  /// Pays for work before it is done; resource_exhausted when the budget is used up.
+  Result<void> charge(uint64_t units) {
+    if (units <= units_left_) [[likely]] {
+      units_left_ -= units;
+      return {};
+    }
+    return too_many_steps();
+  }
+  size_t bytes_max() const { return limits_.template_output_bytes; }
+  const base::Limits& limits() const { return limits_; }
+
+  template <class... Args>
+  tl::unexpected<Error> fail(fmt::format_string<Args...> format, Args&&... args) const {
+    return error(Code::kInvalidArgument, fmt::format(format, std::forward<Args>(args)...));
+  }
+  tl::unexpected<Error> error(Code code, std::string_view message) const;
+  tl::unexpected<Error> too_large() const;
+
+  /// Checked constructors: pay for the value, refuse what is too large or too deep.
+  Result<Value> string(MarkedText text);
+  Result<Value> data_string(std::string text) { return string(MarkedText{.text = std::move(text), .literal = {}}); }
+  Result<Value> list(std::vector<Value> items, bool tuple = false);
+  Result<Value> dict(Dict dict);
+
+  /// str(value) with marks.
+  Result<MarkedText> text_of(const Value& value);
+  /// Elements that a `for` sees: of a list, keys of a dict, characters of a string, none of undefined.
+  Result<ListPtr> elements(const Value& value);
+  /// value.name and value[key] as templates see them; undefined if missing.
+  Result<Value> attribute(const Value& value, const std::string& name);
+  Result<Value> item(const Value& value, const Value& key);
+  /// A path such as "function.name" or "0.id".
+  Result<Value> attribute_path(const Value& value, std::string_view path);
+  Result<bool> same(const Value& a, const Value& b);
+  Result<bool> before(const Value& a, const Value& b);
+  Result<bool> contains(const Value& container, const Value& item);
+
+  virtual Result<Value> call(const Value& function, const CallArgs& args) = 0;
+
+  /// One level of nested evaluation while it lives: what recurses checks it, so that no template can run out of stack.
+  class Level {
+   public:
+    explicit Level(Runtime& runtime) : runtime_(runtime) { ++runtime_.depth_; }
+    ~Level() { --runtime_.depth_; }
+    Level(const Level&) = delete;
+    Level& operator=(const Level&) = delete;
+    Result<void> check() const {
+      if (runtime_.depth_ <= runtime_.limits_.template_depth * kLevelsPerDepth) [[likely]]
+        return {};
+      return runtime_.too_deep();
+    }
+
+   private:
+    Runtime& runtime_;
+  };
+  static constexpr size_t kLevelsPerDepth = 10;  // what one call of a macro takes in practice
+
+  uint32_t line = 1;  ///< of what is being evaluated
+  std::optional<int64_t> now_unix_s;
+
+ private:
+  tl::unexpected<Error> too_many_steps() const;
+  tl::unexpected<Error> too_deep() const;
+
+  const base::Limits& limits_;
+  uint64_t units_left_;
+  size_t depth_ = 0;
+};
+
+/// Sorts arguments into the parameters `names`: result[i] is the argument or null. Errors: too many, unknown or given twice.
+Result<std::vector<const Value*>> bind(const Runtime& runtime, const CallArgs& args, std::initializer_list<std::string_view> names);
+
+/// Arguments as C++ values, with the parameter's name in the message when the kind is wrong.
+Result<const MarkedText*> string_argument(const Runtime& runtime, const Value* value, std::string_view name);
+Result<int64_t> int_argument(const Runtime& runtime, const Value* value, std::string_view name, int64_t fallback);
+
+using Operation = Result<Value> (*)(Runtime&, const Value&, const CallArgs&);
+struct NamedOperation {
+  std::string_view name;
+  Operation operation;
+};
+/// Null if there is none.
+Operation find_filter(std::string_view name);
+Operation find_test(std::string_view name);
+std::span<const NamedOperation> string_filters();
+std::span<const NamedOperation> list_filters();
+std::span<const NamedOperation> number_filters();
+
+/// Does `value.name` name a method (of strings, lists, dicts, loop)?
+bool has_method(const Value& value, std::string_view name);
+Result<Value> call_method(Runtime& runtime, const Value& self, std::string_view name, const CallArgs& args);
+Result<Value> string_method(Runtime& runtime, const Value& self, std::string_view name, const CallArgs& args);
+
+/// range, dict, raise_exception, strftime_now; `namespace` is the interpreter's own.
+bool has_function(const Runtime& runtime, std::string_view name);
+Result<Value> call_function(Runtime& runtime, std::string_view name, const CallArgs& args);
+
+/// text % values, and text.format(…).
+Result<Value> format_percent(Runtime& runtime, const MarkedText& format, const Value& values);
+Result<Value> format_braces(Runtime& runtime, const MarkedText& format, const CallArgs& args);
+
+/// a + b, as `+` in an expression.
+Result<Value> add(Runtime& runtime, const Value& a, const Value& b);
+
+}  // namespace lathe::text::jinja
