@@ -1,8 +1,8 @@
 // matmul, all levels: y = x Wᵀ + bias for several matrices at once.
 //
-// Idea    see matmul_isa.h and panel.h. Few rows (one tile): each task walks a range of panels, decoding a segment (128 channels of 32 rows, in the
+// Idea    see matmul_isa.h and panel.h. Few rows (one tile): each task walks a range of panels, decoding a segment (128 channels of 2·kLanes rows, in the
 //         first-level cache) and multiplying it at once. Many rows: a task decodes a panel as a whole and runs all tiles of its block of rows over it.
-// Limits  weights f32, bf16, f16, f8_e4m3; block scales with any offset. BF16 products need even segments.
+// Limits  weights f32, bf16, f16, f8_e4m3; block scales with any offset.
 // Floor   one row: weight bytes; many rows: 2·T·N·K over the peak of FMA or BF16 dot products.
 // Ladder  see README.md.
 #include "kernels/cpu/kernels.h"
@@ -142,7 +142,7 @@ void matmul(const Level& level, const ops::MatmulParams& p, const ops::LaunchCon
   for (int32_t i = 0; i < p.part_count; ++i) {
     Part& part = job.parts[i];
     const RowFormat format = part.source.format();
-    part.x = format == RowFormat::kPairs ? as_pairs : format == RowFormat::kRounded ? as_rounded : Rows{.data = p.x.data, .stride = p.x.step(0)};
+    part.x = format == RowFormat::kPairs ? as_pairs : format == RowFormat::kRounded ? as_rounded : Rows{.data = p.x.data, .stride = p.x.step(0) * 4};
   }
   run_parts(job, rows, channels, context);
 }

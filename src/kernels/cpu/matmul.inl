@@ -1,102 +1,73 @@
 // Panels and tiles in float, for every level (matmul_isa.h). Included once per level by matmul_<level>.cc, after simd.h.
+#include "kernels/cpu/tile.inl"
 
 namespace lathe::kernels::cpu::LATHE_ISA {
 namespace {
 
-constexpr int kWidth = 2 * kLanes;
-
-/// E4M3 in the lowest byte of each lane: the seven low bits become exponent and mantissa of a float that is 2^-120 too small; the product is exact.
-LATHE_INLINE Vf f8_to_float(Vi byte) {
-  const Vi magnitude = iand(byte, iset1(0x7F));
-  const Vf value = mul(as_float(shift_left<20>(magnitude)), set1(0x1p120f));
-  const Vf checked = select(iequal(magnitude, iset1(0x7F)), as_float(iset1(0x7FC00000)), value);
-  return as_float(ior(as_int(checked), shift_left<24>(iand(byte, iset1(0x80)))));
-}
-
+/// How 16 bytes of a row become steps of four floats.
 struct FromF32 {
-  static constexpr int kPerWord = 1;
-  LATHE_INLINE Vf part(Vi word, int) { return as_float(word); }
+  static constexpr int kSteps = 1;
+  LATHE_INLINE void decode(Vi raw, Vf (&out)[1]) { out[0] = as_float(raw); }
 };
 struct FromBf16 {
-  static constexpr int kPerWord = 2;
-  LATHE_INLINE Vf part(Vi word, int which) { return as_float(which == 0 ? shift_left<16>(word) : iand(word, iset1(static_cast<int32_t>(0xFFFF0000u)))); }
+  static constexpr int kSteps = 2;
+  LATHE_INLINE void decode(Vi raw, Vf (&out)[2]) {
+    out[0] = as_float(low_halves(iset1(0), raw));
+    out[1] = as_float(high_halves(iset1(0), raw));
+  }
 };
 struct FromF16 {
-  static constexpr int kPerWord = 2;
-  LATHE_INLINE Vf part(Vi word, int which) { return half_to_float(which == 0 ? word : shift_right<16>(word)); }
+  static constexpr int kSteps = 2;
+  LATHE_INLINE void decode(Vi raw, Vf (&out)[2]) {
+    out[0] = half_to_float(low_halves(raw, iset1(0)));
+    out[1] = half_to_float(high_halves(raw, iset1(0)));
+  }
 };
 struct FromF8 {
-  static constexpr int kPerWord = 4;
-  LATHE_INLINE Vf part(Vi word, int which) {
-    return f8_to_float(which == 0 ? word : which == 1 ? shift_right<8>(word) : which == 2 ? shift_right<16>(word) : shift_right<24>(word));
+  static constexpr int kSteps = 4;
+  LATHE_INLINE void spread(Vi raw, bool with_nan, Vf (&out)[4]) {
+    const Vi low = low_bytes(iset1(0), raw), high = high_bytes(iset1(0), raw);
+    out[0] = f8_high_to_float(low_halves(iset1(0), low), with_nan);
+    out[1] = f8_high_to_float(high_halves(iset1(0), low), with_nan);
+    out[2] = f8_high_to_float(low_halves(iset1(0), high), with_nan);
+    out[3] = f8_high_to_float(high_halves(iset1(0), high), with_nan);
+  }
+  LATHE_INLINE void decode(Vi raw, Vf (&out)[4]) {
+    if (__builtin_expect(any_f8_nan(raw), 0)) {
+      spread(raw, true, out);
+    } else {
+      spread(raw, false, out);
+    }
   }
 };
 
-/// Words (4 bytes) [word, word + kLanes) of kLanes rows, transposed: words[j] holds word j of every row. `bytes` of each row are there, the rest is 0.
-LATHE_INLINE void load_words(const char* const* rows, int64_t offset, int64_t bytes, Vi (&words)[kLanes]) {
-  if (bytes >= 4 * kLanes) {
-    for (int i = 0; i < kLanes; ++i) words[i] = iload(rows[i] + offset);
-  } else {
-    for (int i = 0; i < kLanes; ++i) {
-      char part[4 * kLanes] = {};
-      __builtin_memcpy(part, rows[i] + offset, static_cast<size_t>(bytes));
-      words[i] = iload(part);
-    }
-  }
-  transpose(words);
+/// 16 bytes of every row of a vector, of which `bytes` are there.
+LATHE_INLINE Vi load_tail(const char* const* rows, int64_t offset, int64_t bytes) {
+  char parts[4 * kLanes] = {};
+  for (int q = 0; q < kLanes / 4; ++q) __builtin_memcpy(parts + 16 * q, rows[4 * q] + offset, static_cast<size_t>(bytes));
+  return iload(parts);
 }
 
 template <class From>
 void pack(const PackArgs& args) {
-  constexpr int kPerWord = From::kPerWord;
-  constexpr int64_t kElementBytes = 4 / kPerWord;
-  float* const out = static_cast<float*>(args.out);
-  for (int half = 0; half < 2; ++half) {
-    const Vf scale = args.row_scale != nullptr ? load(args.row_scale + half * kLanes) : set1(1.0f);
-    for (int64_t c = 0; c < args.channels; c += kLanes * kPerWord) {
-      Vi words[kLanes];
-      load_words(args.rows + half * kLanes, c * kElementBytes, (args.channels - c) * kElementBytes, words);
-      const int64_t left = args.channels - c;
-      float* to = out + c * kWidth + half * kLanes;
-#pragma GCC unroll 16
-      for (int j = 0; j < kLanes; ++j) {
-        for (int p = 0; p < kPerWord; ++p) {
-          if (j * kPerWord + p < left) store(to + (j * kPerWord + p) * kWidth, mul(From::part(words[j], p), scale));
+  constexpr int kSteps = From::kSteps;
+  const int64_t steps = (args.channels + 3) / 4, bytes = args.channels * 4 / kSteps;
+  for (int group = 0; group < 2; ++group) {
+    const char* const* const rows = args.rows + group * kLanes;
+    float* const out = static_cast<float*>(args.out) + group * steps * kGroup;
+    for (int i = 0; i < 4; ++i) {
+      const Vf scale = args.scale != nullptr ? load(args.scale + group * kGroup + i * kLanes) : set1(1.0f);
+      for (int64_t at = 0, step = 0; at < bytes; at += 16, step += kSteps) {
+        const bool full = at + 16 <= bytes;
+        if (at % 64 == 0) prefetch_rows(rows + i, at + args.prefetch);
+        const Vi raw = full ? load_parts(rows + i, at) : load_tail(rows + i, at, bytes - at);
+        Vf parts[kSteps];
+        From::decode(raw, parts);
+#pragma GCC unroll 4
+        for (int s = 0; s < kSteps; ++s) {
+          if (full || step + s < steps) store(out + (step + s) * kGroup + i * kLanes, mul(parts[s], scale));
         }
       }
-    }
-  }
-}
-
-template <int kRows>
-void tile(const TileArgs& args) {
-  Vf sum[kRows][2];
-#pragma GCC unroll 16
-  for (int r = 0; r < kRows; ++r) sum[r][0] = sum[r][1] = zero();
-  // One pointer for three rows: the other two are reached by the address forms [p + s] and [p + 2 s].
-  const int64_t stride = args.x_stride;
-  const float* x[(kRows + 2) / 3];
-#pragma GCC unroll 16
-  for (int g = 0; g < (kRows + 2) / 3; ++g) x[g] = static_cast<const float*>(args.x) + 3 * g * stride;
-  const float* w = static_cast<const float*>(args.panel);
-  for (int64_t c = 0; c < args.steps; ++c, w += kWidth) {
-    const Vf w0 = load(w), w1 = load(w + kLanes);
-#pragma GCC unroll 16
-    for (int r = 0; r < kRows; ++r) {
-      const Vf a = set1(x[r / 3][r % 3 * stride]);
-      sum[r][0] = fma(a, w0, sum[r][0]);
-      sum[r][1] = fma(a, w1, sum[r][1]);
-    }
-#pragma GCC unroll 16
-    for (int g = 0; g < (kRows + 2) / 3; ++g) ++x[g];
-  }
-#pragma GCC unroll 2
-  for (int h = 0; h < 2; ++h) {
-    const Vf scale = args.scale != nullptr ? load(args.scale + h * kLanes) : set1(1.0f);
-#pragma GCC unroll 16
-    for (int r = 0; r < kRows; ++r) {
-      float* const at = args.total + r * kWidth + h * kLanes;
-      store(at, args.accumulate ? fma(sum[r][h], scale, load(at)) : mul(sum[r][h], scale));
     }
   }
 }
@@ -128,15 +99,15 @@ void swiglu_rows(const float* gate, const float* up, float limit, int64_t count,
 }
 
 #if defined(LATHE_SIMD_AVX512)
-constexpr TileFn kTiles[] = {nullptr, tile<1>, tile<2>, tile<3>, tile<4>, tile<5>, tile<6>, tile<7>, tile<8>, tile<9>, tile<10>, tile<11>, tile<12>};
+constexpr TileFn kTiles[] = {nullptr, tile<1, FloatStep>, tile<2, FloatStep>, tile<3, FloatStep>, tile<4, FloatStep>, tile<5, FloatStep>, tile<6, FloatStep>};
 #else
-constexpr TileFn kTiles[] = {nullptr, tile<1>, tile<2>, tile<3>, tile<4>, tile<5>, tile<6>};
+constexpr TileFn kTiles[] = {nullptr, tile<1, FloatStep>, tile<2, FloatStep>, tile<3, FloatStep>};
 #endif
 static_assert(sizeof kTiles / sizeof kTiles[0] == kTileRows + 1);
 
 constexpr MatmulIsa base_level() {
   MatmulIsa isa;
-  isa.width = kWidth;
+  isa.width = 2 * kLanes;
   isa.tile_rows = kTileRows;
   isa.pack_f32 = pack<FromF32>;
   isa.pack_bf16 = pack<FromBf16>;

@@ -1,37 +1,41 @@
 #pragma once
 // What the matrix-product files of the instruction-set levels offer to the code that drives them (panel.h). Plain C types: those files include no library.
 //
-// A panel is `width` rows of a weight matrix (two vectors), channel by channel. Lanes are output channels, so
-//   - no sum runs across lanes: y[t, n] adds the channels in ascending order in one accumulator, whatever tile, row count or vector width computes it;
-//   - weights are decoded once per panel and used by every row of x.
+// A panel is 2·kLanes rows of a weight matrix, as two groups of four vectors. A vector holds 16 bytes (a step: 4 floats or 8 BF16) of several rows, one in
+// each 128-bit part: part q of vector i belongs to row 4q + i of the group. So
+//   - packing moves 16-byte pieces and converts, nothing is transposed;
+//   - the rows of x are used as they lie: 16 bytes of a row, repeated in every part;
+//   - an output is the sum of the four lanes of one part. The order of its additions does not depend on tile, row count or vector width.
 
 #include <cstddef>
 #include <cstdint>
 
 namespace lathe::kernels::cpu {
 
-/// Decodes channels [0, channels) of `width` weight rows into a panel segment.
+/// Decodes channels [0, channels) of a panel's rows into [group][step][vector], the last step completed by zeros.
 struct PackArgs {
   const char* const* rows = nullptr;  ///< [width], first byte of the segment; rows past the matrix repeat an existing one
   int64_t channels = 0;
-  const float* row_scale = nullptr;   ///< null, or [width]: every element is multiplied by its row's factor (exact mode)
-  void* out = nullptr;                ///< float [channels][width], or BF16 pairs [ceil(channels/2)][width][2], the odd one completed by 0
+  const float* scale = nullptr;       ///< null, or [width][4]-expanded factors (see expand in panel.h): every element times its row's factor (exact mode)
+  int64_t prefetch = 0;               ///< bytes from an element to the one that will be wanted next
+  void* out = nullptr;
 };
 using PackFn = void (*)(const PackArgs& args);
 
-/// total[r][n] (+)= scale[n] · Σ_c x[r][c] · panel[c][n] for `rows` rows of x.
+/// One segment of `rows` outputs rows of x: lanes (+)= Σ over steps of x · panel.
 struct TileArgs {
-  const void* x = nullptr;            ///< float, or BF16 pairs
-  int64_t x_stride = 0;               ///< 4-byte units from row to row
+  const char* x = nullptr;        ///< first channel of the segment in the first row: float or BF16
+  int64_t x_stride = 0;           ///< bytes from row to row
   const void* panel = nullptr;
-  int64_t steps = 0;                  ///< channels, or pairs
-  const float* scale = nullptr;       ///< null, or [width] (fast mode)
-  float* total = nullptr;             ///< [rows][width]
-  bool accumulate = false;            ///< add to total
+  int64_t channels = 0;
+  const float* scale = nullptr;   ///< null, or expanded factors: lanes = Σ · scale + lanes (fast mode); null: the sum goes on in the lanes
+  float* lanes = nullptr;         ///< [group][rows][4][kLanes]: kept between the segments of a leaf
+  float* total = nullptr;         ///< [rows][width]: the leaf's sums, after its last segment
+  bool first = false;             ///< first segment of the leaf
+  bool last = false;              ///< last segment of the leaf
 };
 using TileFn = void (*)(const TileArgs& args);
 
-constexpr int kTileRowsMax = 12;
 constexpr int kPanelWidthMax = 32;
 
 /// One level.
@@ -53,7 +57,7 @@ struct MatmulIsa {
   void (*swiglu)(const float* gate, const float* up, float limit, int64_t count, float* out) = nullptr;
 };
 
-/// Products of BF16 pairs, for panels of the same width.
+/// Products of BF16 pairs, for panels and tiles of the same size.
 struct PairIsa {
   PackFn pack_bf16 = nullptr;
   PackFn pack_f8 = nullptr;

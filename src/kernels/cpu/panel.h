@@ -2,9 +2,9 @@
 // Drives the panel and tile functions of a level (matmul_isa.h): which segments a row of weights is cut into, the canonical tree over leaves, and packing.
 // Used by every kernel that multiplies by weight matrices. Included in kernel files only; internal linkage, because each of them is compiled twice.
 //
-// Order of additions of y[t, n]: inside a segment channel after channel in one accumulator; segments of a leaf one after the other (acc · scale + total,
-// fused where the level fuses); leaves by the tree. Segments end at scale-block borders and after kSegment channels, counted from the leaf's start,
-// so they depend neither on T nor on a shard's range.
+// Order of additions of y[t, n]: four lanes (channel mod 4, or pair mod 4 for BF16 pairs), each in ascending order over the leaf; in fast mode the lanes of a
+// scale block are multiplied by its scale and added to the lanes so far; then the lanes as (0 + 2) + (1 + 3); then leaves by the tree. Steps are counted
+// from the start of the leaf or scale block, so the order depends neither on T nor on a shard's range.
 
 #include <algorithm>
 #include <cstdint>
@@ -28,13 +28,12 @@ struct Level {
 /// How rows of x are stored for a product.
 enum class RowFormat : uint8_t { kFloat, kRounded, kPairs };
 
-/// Rows of x, 4-byte units.
+/// Rows of x; the stride in bytes.
 struct Rows {
   const void* data = nullptr;
   int64_t stride = 0;
-  const void* at(int64_t row, int64_t channel, RowFormat format) const {
-    const char* const first = static_cast<const char*>(data) + row * stride * 4;
-    return first + channel * (format == RowFormat::kPairs ? 2 : 4);
+  const char* at(int64_t row, int64_t channel, RowFormat format) const {
+    return static_cast<const char*>(data) + row * stride + channel * (format == RowFormat::kPairs ? 2 : 4);
   }
 };
 
@@ -75,32 +74,37 @@ class PanelSource {
   int64_t leaf_channels() const { return leaf_; }
   int64_t element_bytes() const { return element_bytes_; }
 
-  /// End of the segment that starts at `begin`.
-  int64_t segment_end(int64_t begin) const {
+  /// End of the segment that starts at `begin`. Segments are what is packed and multiplied at once; `capped`: at most kSegment channels.
+  int64_t segment_end(int64_t begin, bool capped) const {
     const int64_t leaf_begin = begin / leaf_ * leaf_;
-    int64_t end = std::min({leaf_begin + leaf_, channels(), begin + kSegment - (begin - leaf_begin) % kSegment});
+    int64_t end = std::min(leaf_begin + leaf_, channels());
     if (matrix_->scaled()) {
       const int64_t block = matrix_->block_cols, offset = matrix_->col_offset;
       end = std::min(end, ((begin + offset) / block + 1) * block - offset);
     }
-    return end;
+    // Multiples of kSegment from the start of a leaf or block: a step of 16 bytes is never cut.
+    return capped ? std::min(end, begin + segment_limit()) : end;
   }
+  /// Channels of a capped segment. A block with a late scale is one segment: its lanes are scaled as a whole.
+  int64_t segment_limit() const { return std::clamp<int64_t>(late_scale_ ? matrix_->block_cols : kSegment, 1, std::max<int64_t>(channels(), 1)); }
   int64_t segments() const {
     int64_t count = 0;
-    for (int64_t begin = 0; begin < channels(); begin = segment_end(begin)) ++count;
+    for (int64_t begin = 0; begin < channels(); begin = segment_end(begin, false)) ++count;
     return count;
   }
 
-  /// Decodes channels [begin, end) of the panel; `scale` gets [width] factors for the tile if late_scale().
+  /// Decodes channels [begin, end) of the panel; `scale` gets the tile's expanded factors if late_scale().
   void pack(int64_t panel, int64_t begin, int64_t end, void* out, float* scale) const {
     const int64_t first = panel * width(), last = outputs() - 1;
     const char* rows[kPanelWidthMax];
-    float factors[kPanelWidthMax];
+    float factors[4 * kPanelWidthMax];
     const char* const base = static_cast<const char*>(matrix_->values.data) + begin * element_bytes_;
     const int64_t step = matrix_->values.step(0) * element_bytes_;
     for (int i = 0; i < width(); ++i) rows[i] = base + std::min(first + i, last) * step;
     if (matrix_->scaled()) load_scales(first, last, begin, fold_scale_ ? factors : scale);
-    pack_({.rows = rows, .channels = end - begin, .row_scale = fold_scale_ ? factors : nullptr, .out = out});
+    // Afterwards these rows go on, or the next panel begins.
+    const int64_t prefetch = end < channels() ? (end - begin) * element_bytes_ : width() * step - begin * element_bytes_;
+    pack_({.rows = rows, .channels = end - begin, .scale = fold_scale_ ? factors : nullptr, .prefetch = prefetch, .out = out});
   }
   bool late_scale() const { return late_scale_; }
   /// Bytes of the scale rows that begin in this panel (for counting: each is counted by one panel).
@@ -113,18 +117,21 @@ class PanelSource {
   }
 
   /// Runs one packed segment over `count` rows of x.
-  void tile(const Rows& x, int64_t row, int64_t count, int64_t begin, int64_t end, const void* packed, const float* scale, float* total, bool accumulate) const {
-    const bool pairs = format_ == RowFormat::kPairs;
-    tiles_[count]({.x = x.at(row, begin, format_),
-                   .x_stride = x.stride,
-                   .panel = packed,
-                   .steps = pairs ? (end - begin + 1) / 2 : end - begin,
-                   .scale = late_scale_ ? scale : nullptr,
-                   .total = total,
-                   .accumulate = accumulate});
+  void tile(const Rows& x, int64_t row, int64_t count, int64_t begin, int64_t end, TileArgs args) const {
+    args.x = x.at(row, begin, format_);
+    args.x_stride = x.stride;
+    args.channels = end - begin;
+    if (!late_scale_) args.scale = nullptr;
+    tiles_[count](args);
   }
-  /// Bytes of the packed channels [0, channels).
-  int64_t packed_bytes(int64_t channels) const { return (format_ == RowFormat::kPairs ? round_up(channels, 2) * 2 : channels * 4) * width(); }
+  /// Bytes of a packed segment of that many channels.
+  int64_t packed_bytes(int64_t channels) const { return (format_ == RowFormat::kPairs ? round_up(channels, 8) * 2 : round_up(channels, 4) * 4) * width(); }
+  /// Bytes of all packed segments.
+  int64_t packed_bytes() const {
+    int64_t sum = 0;
+    for (int64_t begin = 0, end = 0; begin < channels(); begin = end) end = segment_end(begin, false), sum += packed_bytes(end - begin);
+    return sum;
+  }
 
  private:
   void load_scales(int64_t first, int64_t last, int64_t begin, float* out) const {
@@ -132,9 +139,14 @@ class PanelSource {
     const float* const scales = static_cast<const float*>(matrix_->scales.data) + column;
     const int64_t step = matrix_->scales.step(0), block = matrix_->block_rows;
     int64_t row_block = (first + matrix_->row_offset) / block, left = (row_block + 1) * block - first - matrix_->row_offset;
+    if (left >= std::min<int64_t>(width(), last + 1 - first)) return std::fill_n(out, 4 * width(), scales[row_block * step]), void();
+    const int lanes = width() / 2;
     for (int i = 0; i < width(); ++i) {
       if (left-- == 0 && first + i <= last) ++row_block, left = block - 1;
-      out[i] = scales[row_block * step];
+      // Row 4q + v of a group lies in part q of vector v.
+      const int row = i % lanes;
+      float* const to = out + i / lanes * 4 * lanes + row % 4 * lanes + row / 4 * 4;
+      to[0] = to[1] = to[2] = to[3] = scales[row_block * step];
     }
   }
 
@@ -162,18 +174,15 @@ inline int64_t tree_depth(int64_t leaves) {
 /// One panel at work: packed as a whole for many tiles of rows, or segment by segment on the way for a single tile.
 class PanelRun {
  public:
-  /// Memory for run(): a packed panel (whole) or one segment, scale rows, the totals of the tree.
+  /// Memory: a packed panel (whole) or one segment, scale factors, the tile's lanes, the totals of the tree.
   static int64_t bytes(const PanelSource& source, bool whole, int64_t depth) {
-    const int64_t kept = whole ? source.packed_bytes(source.channels()) : source.packed_bytes(kSegment);
-    const int64_t scales = source.late_scale() ? (whole ? source.segments() : 1) * source.width() * 4 : 0;
-    return round_up(kept, 64) + round_up(scales, 64) + depth * source.isa().tile_rows * source.width() * 4;
+    return kept_bytes(source, whole) + scale_bytes(source, whole) + (4 + depth) * tile_bytes(source);
   }
   PanelRun(const PanelSource& source, const ops::LaunchContext& context, void* memory, bool whole)
       : source_(source), context_(context), whole_(whole), packed_(static_cast<char*>(memory)) {
-    const int64_t kept = whole ? source.packed_bytes(source.channels()) : source.packed_bytes(kSegment);
-    const int64_t scales = source.late_scale() ? (whole ? source.segments() : 1) * source.width() * 4 : 0;
-    scales_ = reinterpret_cast<float*>(packed_ + round_up(kept, 64));
-    totals_ = reinterpret_cast<float*>(packed_ + round_up(kept, 64) + round_up(scales, 64));
+    scales_ = reinterpret_cast<float*>(packed_ + kept_bytes(source, whole));
+    lanes_ = scales_ + scale_bytes(source, whole) / 4;
+    totals_ = lanes_ + tile_bytes(source);  // four lanes an output
   }
 
   void begin(int64_t panel) {
@@ -182,16 +191,19 @@ class PanelRun {
     LATHE_COUNT(context_, kWeightBytes, source_.scale_bytes(panel));
     LATHE_COUNT(context_, kBytesRead, source_.scale_bytes(panel));
     if (!whole_) return;
-    int64_t segment = 0;
-    for (int64_t at = 0; at < source_.channels(); at = source_.segment_end(at), ++segment) {
-      pack(at, source_.segment_end(at), packed_ + source_.packed_bytes(at), scales_ + segment * source_.width());
+    char* out = packed_;
+    float* scale = scales_;
+    for (int64_t at = 0, end = 0; at < source_.channels(); at = end, scale += 4 * source_.width()) {
+      end = source_.segment_end(at, false);
+      pack(at, end, out, scale);
+      out += source_.packed_bytes(end - at);
     }
   }
   /// Sum over node [a, b) of the tree of this source's leaves, whose leaf 0 is number `leaf_begin` of the tree: totals [count][width].
   /// Nodes must be asked for in ascending order for each (row, count).
   const float* node(const Rows& x, int64_t row, int64_t count, int64_t a, int64_t b, int64_t leaf_begin) {
     row_ = row, count_ = count, x_ = &x;
-    if (a == leaf_begin) segment_ = 0;
+    if (a == leaf_begin) next_packed_ = packed_, next_scale_ = scales_;
     evaluate(a, b, leaf_begin, totals_);
     return totals_;
   }
@@ -206,17 +218,17 @@ class PanelRun {
   void leaf(int64_t leaf, float* total) {
     const int64_t first = leaf * source_.leaf_channels(), last = std::min(first + source_.leaf_channels(), source_.channels());
     if (first >= last) std::fill_n(total, count_ * source_.width(), 0.0f);
-    for (int64_t at = first; at < last; ++segment_) {
-      const int64_t end = source_.segment_end(at);
-      const char* packed = packed_ + source_.packed_bytes(at);
-      const float* scale = scales_ + segment_ * source_.width();
+    for (int64_t at = first, end = 0; at < last; at = end) {
+      end = source_.segment_end(at, !whole_);
       if (!whole_) {
+        next_packed_ = packed_, next_scale_ = scales_;
         pack(at, end, packed_, scales_);
-        packed = packed_, scale = scales_;
       }
-      source_.tile(*x_, row_, count_, at, end, packed, scale, total, at != first);
+      source_.tile(*x_, row_, count_, at, end,
+                   {.panel = next_packed_, .scale = next_scale_, .lanes = lanes_, .total = total, .first = at == first, .last = end == last});
       LATHE_COUNT(context_, kFlops, 2 * count_ * present_ * (end - at));
-      at = end;
+      next_packed_ += source_.packed_bytes(end - at);
+      next_scale_ += 4 * source_.width();
     }
   }
   void evaluate(int64_t a, int64_t b, int64_t leaf_begin, float* total) {
@@ -227,14 +239,25 @@ class PanelRun {
     source_.isa().add(total, total + size, size);
   }
 
+  static int64_t kept_bytes(const PanelSource& source, bool whole) {
+    return round_up(whole ? source.packed_bytes() : source.packed_bytes(source.segment_limit()), 64);
+  }
+  static int64_t scale_bytes(const PanelSource& source, bool whole) {
+    return source.late_scale() ? (whole ? source.segments() : 1) * source.width() * 16 : 0;
+  }
+  static int64_t tile_bytes(const PanelSource& source) { return int64_t{4} * source.isa().tile_rows * source.width(); }
+
   const PanelSource& source_;
   const ops::LaunchContext& context_;
   bool whole_;
   char* packed_;
   float* scales_ = nullptr;
+  float* lanes_ = nullptr;
   float* totals_ = nullptr;
+  const char* next_packed_ = nullptr;
+  const float* next_scale_ = nullptr;
   const Rows* x_ = nullptr;
-  int64_t panel_ = 0, present_ = 0, row_ = 0, count_ = 0, segment_ = 0;
+  int64_t panel_ = 0, present_ = 0, row_ = 0, count_ = 0;
 };
 
 }  // namespace

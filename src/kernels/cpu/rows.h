@@ -23,20 +23,18 @@ void for_pieces(const ops::LaunchContext& context, int64_t count, int64_t cost, 
   context.pool->for_each(ceil_div(count, size), [&](int64_t piece, int worker) { body(piece * size, std::min(count, (piece + 1) * size), worker); });
 }
 
-/// Bytes of `rows` rows of `channels` in a format (nothing for kFloat: used in place). Row starts are spread over cache sets.
+/// Bytes from row to row of converted rows; their starts are spread over cache sets.
 inline int64_t row_stride(int64_t channels, RowFormat format) {
-  const int64_t bytes = format == RowFormat::kPairs ? round_up(channels, 2) * 2 : channels * 4;
-  const int64_t padded = round_up(bytes, 64);
-  return (padded % 512 == 0 ? padded + 64 : padded) / 4;
+  const int64_t padded = round_up(channels * (format == RowFormat::kPairs ? 2 : 4), 64);
+  return padded % 512 == 0 ? padded + 64 : padded;
 }
-inline int64_t rows_bytes(int64_t rows, int64_t channels, RowFormat format) { return round_up(rows * row_stride(channels, format) * 4, 64); }
+/// Memory of `rows` converted rows.
+inline int64_t rows_bytes(int64_t rows, int64_t channels, RowFormat format) { return rows * row_stride(channels, format); }
 
 /// Converts one row.
 inline void convert_row(const MatmulIsa& isa, RowFormat format, const float* x, int64_t channels, void* out) {
   if (format == RowFormat::kPairs) {
-    uint16_t* const to = static_cast<uint16_t*>(out);
-    isa.to_bf16(x, channels, to);
-    if (channels % 2 != 0) to[channels] = 0;
+    isa.to_bf16(x, channels, static_cast<uint16_t*>(out));
   } else if (format == RowFormat::kRounded) {
     isa.round_bf16(x, channels, static_cast<float*>(out));
   } else {
@@ -46,10 +44,10 @@ inline void convert_row(const MatmulIsa& isa, RowFormat format, const float* x, 
 
 /// x f32 [T, K] in `format`; `memory` holds rows_bytes(). kFloat: x itself.
 inline Rows make_rows(const MatmulIsa& isa, const View& x, RowFormat format, void* memory, const ops::LaunchContext& context) {
-  if (format == RowFormat::kFloat) return {.data = x.data, .stride = x.step(0)};
+  if (format == RowFormat::kFloat) return {.data = x.data, .stride = x.step(0) * 4};
   const int64_t channels = x.dim(1), stride = row_stride(channels, format);
   for_pieces(context, x.dim(0), channels, [&](int64_t begin, int64_t end, int) {
-    for (int64_t t = begin; t < end; ++t) convert_row(isa, format, x.f32() + t * x.step(0), channels, static_cast<char*>(memory) + t * stride * 4);
+    for (int64_t t = begin; t < end; ++t) convert_row(isa, format, x.f32() + t * x.step(0), channels, static_cast<char*>(memory) + t * stride);
   });
   return {.data = memory, .stride = stride};
 }

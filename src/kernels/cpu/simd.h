@@ -73,5 +73,21 @@ LATHE_INLINE Vi bf16_high(Vf x) {
   return iand(kept, iset1(static_cast<int32_t>(0xFFFF0000u)));
 }
 
+/// Sums over the four lanes of every 128-bit part of four vectors: out lane 4q + i = sum of part q of v[i], added as (0 + 2) + (1 + 3).
+LATHE_INLINE Vf sum_parts(const Vf (&v)[4]) {
+  const Vf ab = add(low_lanes(v[0], v[1]), high_lanes(v[0], v[1]));
+  const Vf cd = add(low_lanes(v[2], v[3]), high_lanes(v[2], v[3]));
+  return add(low_pairs(ab, cd), high_pairs(ab, cd));
+}
+
+/// E4M3 in the highest byte of each lane, lower bytes zero. Sign and seven bits become those of a float that is 2^-120 too small; the product is exact.
+LATHE_INLINE Vf f8_high_to_float(Vi a, bool with_nan) {
+  const Vi moved = iand(shift_right_sign<4>(a), iset1(static_cast<int32_t>(0x87F00000u)));
+  const Vf value = mul(as_float(moved), set1(0x1p120f));
+  if (!with_nan) return value;
+  const Vi magnitude = iand(a, iset1(0x7F000000));
+  return select(iequal(magnitude, iset1(0x7F000000)), as_float(ior(a, iset1(0x7FC00000))), value);
+}
+
 }  // namespace
 }  // namespace lathe::kernels::cpu::LATHE_ISA

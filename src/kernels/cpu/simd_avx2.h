@@ -11,7 +11,7 @@ namespace lathe::kernels::cpu::LATHE_ISA {
 namespace {
 
 constexpr int kLanes = 8;
-constexpr int kTileRows = 6;  // 6 x 2 accumulators, 2 weights, 1 broadcast: 15 of 16 registers
+constexpr int kTileRows = 3;  // 3 x 4 accumulators, 3 of x, 1 weight: all 16 registers
 
 struct Vf {
   __m256 v;
@@ -102,23 +102,26 @@ LATHE_INLINE void store_low16_first(uint16_t* p, Vi a, int64_t n) {
   for (int64_t i = 0; i < n && i < 8; ++i) p[i] = static_cast<uint16_t>(part[i]);
 }
 
-/// rows[i] lane j becomes rows[j] lane i.
-LATHE_INLINE void transpose(Vi (&rows)[8]) {
-  __m256i a[8], b[8];
-  for (int i = 0; i < 8; i += 2) {
-    a[i] = _mm256_unpacklo_epi32(rows[i].v, rows[i + 1].v);
-    a[i + 1] = _mm256_unpackhi_epi32(rows[i].v, rows[i + 1].v);
-  }
-  for (int g = 0; g < 2; ++g) {
-    b[4 * g] = _mm256_unpacklo_epi64(a[4 * g], a[4 * g + 2]);
-    b[4 * g + 1] = _mm256_unpackhi_epi64(a[4 * g], a[4 * g + 2]);
-    b[4 * g + 2] = _mm256_unpacklo_epi64(a[4 * g + 1], a[4 * g + 3]);
-    b[4 * g + 3] = _mm256_unpackhi_epi64(a[4 * g + 1], a[4 * g + 3]);
-  }
-  for (int j = 0; j < 4; ++j) {
-    rows[j].v = _mm256_permute2x128_si256(b[j], b[4 + j], 0x20);
-    rows[4 + j].v = _mm256_permute2x128_si256(b[j], b[4 + j], 0x31);
-  }
+/// 128-bit part q gets the 16 bytes at rows[4q] + offset.
+LATHE_INLINE Vi load_parts(const char* const* rows, int64_t offset) {
+  const __m256i v = _mm256_castsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(rows[0] + offset)));
+  return {_mm256_inserti128_si256(v, _mm_loadu_si128(reinterpret_cast<const __m128i*>(rows[4] + offset)), 1)};
+}
+/// Every 128-bit part gets the 16 bytes at p.
+LATHE_INLINE Vi broadcast_part(const void* p) { return {_mm256_broadcastsi128_si256(_mm_loadu_si128(static_cast<const __m128i*>(p)))}; }
+// Interleaving inside each 128-bit part.
+LATHE_INLINE Vi low_bytes(Vi a, Vi b) { return {_mm256_unpacklo_epi8(a.v, b.v)}; }
+LATHE_INLINE Vi high_bytes(Vi a, Vi b) { return {_mm256_unpackhi_epi8(a.v, b.v)}; }
+LATHE_INLINE Vi low_halves(Vi a, Vi b) { return {_mm256_unpacklo_epi16(a.v, b.v)}; }
+LATHE_INLINE Vi high_halves(Vi a, Vi b) { return {_mm256_unpackhi_epi16(a.v, b.v)}; }
+LATHE_INLINE Vf low_lanes(Vf a, Vf b) { return {_mm256_unpacklo_ps(a.v, b.v)}; }
+LATHE_INLINE Vf high_lanes(Vf a, Vf b) { return {_mm256_unpackhi_ps(a.v, b.v)}; }
+LATHE_INLINE Vf low_pairs(Vf a, Vf b) { return {_mm256_castpd_ps(_mm256_unpacklo_pd(_mm256_castps_pd(a.v), _mm256_castps_pd(b.v)))}; }
+LATHE_INLINE Vf high_pairs(Vf a, Vf b) { return {_mm256_castpd_ps(_mm256_unpackhi_pd(_mm256_castps_pd(a.v), _mm256_castps_pd(b.v)))}; }
+/// Whether any byte has its seven low bits set (NaN in E4M3).
+LATHE_INLINE bool any_f8_nan(Vi a) {
+  const __m256i ones = _mm256_set1_epi8(0x7F);
+  return _mm256_movemask_epi8(_mm256_cmpeq_epi8(_mm256_and_si256(a.v, ones), ones)) != 0;
 }
 
 }  // namespace

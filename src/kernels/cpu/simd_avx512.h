@@ -17,7 +17,7 @@ namespace lathe::kernels::cpu::LATHE_ISA {
 namespace {
 
 constexpr int kLanes = 16;
-constexpr int kTileRows = 12;  // 12 x 2 accumulators, 2 weights, 1 spare for the broadcast: 27 of 32 registers
+constexpr int kTileRows = 6;  // 6 x 4 accumulators, 4 weights, 1 of x: 29 of 32 registers
 
 struct Vf {
   __m512 v;
@@ -99,28 +99,28 @@ LATHE_INLINE Vf half_to_float(Vi a) { return {_mm512_cvtph_ps(_mm512_cvtepi32_ep
 /// Low 16 bits of each lane, packed.
 LATHE_INLINE void store_low16_first(uint16_t* p, Vi a, int64_t n) { _mm512_mask_cvtepi32_storeu_epi16(p, first_lanes(n), a.v); }
 
-/// rows[i] lane j becomes rows[j] lane i.
-LATHE_INLINE void transpose(Vi (&rows)[16]) {
-  __m512i a[16], b[16];
-  for (int i = 0; i < 16; i += 2) {
-    a[i] = _mm512_unpacklo_epi32(rows[i].v, rows[i + 1].v);
-    a[i + 1] = _mm512_unpackhi_epi32(rows[i].v, rows[i + 1].v);
-  }
-  // b[4g + j]: in each 128-bit part q, lanes of rows 4g … 4g+3 at column 4q + j.
-  for (int g = 0; g < 4; ++g) {
-    b[4 * g] = _mm512_unpacklo_epi64(a[4 * g], a[4 * g + 2]);
-    b[4 * g + 1] = _mm512_unpackhi_epi64(a[4 * g], a[4 * g + 2]);
-    b[4 * g + 2] = _mm512_unpacklo_epi64(a[4 * g + 1], a[4 * g + 3]);
-    b[4 * g + 3] = _mm512_unpackhi_epi64(a[4 * g + 1], a[4 * g + 3]);
-  }
-  for (int j = 0; j < 4; ++j) {
-    const __m512i low01 = _mm512_shuffle_i32x4(b[j], b[4 + j], 0x88), high01 = _mm512_shuffle_i32x4(b[j], b[4 + j], 0xDD);
-    const __m512i low23 = _mm512_shuffle_i32x4(b[8 + j], b[12 + j], 0x88), high23 = _mm512_shuffle_i32x4(b[8 + j], b[12 + j], 0xDD);
-    rows[j].v = _mm512_shuffle_i32x4(low01, low23, 0x88);
-    rows[8 + j].v = _mm512_shuffle_i32x4(low01, low23, 0xDD);
-    rows[4 + j].v = _mm512_shuffle_i32x4(high01, high23, 0x88);
-    rows[12 + j].v = _mm512_shuffle_i32x4(high01, high23, 0xDD);
-  }
+/// 128-bit part q gets the 16 bytes at rows[4q] + offset.
+LATHE_INLINE Vi load_parts(const char* const* rows, int64_t offset) {
+  __m512i v = _mm512_castsi128_si512(_mm_loadu_si128(reinterpret_cast<const __m128i*>(rows[0] + offset)));
+  v = _mm512_inserti32x4(v, _mm_loadu_si128(reinterpret_cast<const __m128i*>(rows[4] + offset)), 1);
+  v = _mm512_inserti32x4(v, _mm_loadu_si128(reinterpret_cast<const __m128i*>(rows[8] + offset)), 2);
+  return {_mm512_inserti32x4(v, _mm_loadu_si128(reinterpret_cast<const __m128i*>(rows[12] + offset)), 3)};
+}
+/// Every 128-bit part gets the 16 bytes at p.
+LATHE_INLINE Vi broadcast_part(const void* p) { return {_mm512_broadcast_i32x4(_mm_loadu_si128(static_cast<const __m128i*>(p)))}; }
+// Interleaving inside each 128-bit part.
+LATHE_INLINE Vi low_bytes(Vi a, Vi b) { return {_mm512_unpacklo_epi8(a.v, b.v)}; }
+LATHE_INLINE Vi high_bytes(Vi a, Vi b) { return {_mm512_unpackhi_epi8(a.v, b.v)}; }
+LATHE_INLINE Vi low_halves(Vi a, Vi b) { return {_mm512_unpacklo_epi16(a.v, b.v)}; }
+LATHE_INLINE Vi high_halves(Vi a, Vi b) { return {_mm512_unpackhi_epi16(a.v, b.v)}; }
+LATHE_INLINE Vf low_lanes(Vf a, Vf b) { return {_mm512_unpacklo_ps(a.v, b.v)}; }
+LATHE_INLINE Vf high_lanes(Vf a, Vf b) { return {_mm512_unpackhi_ps(a.v, b.v)}; }
+LATHE_INLINE Vf low_pairs(Vf a, Vf b) { return {_mm512_castpd_ps(_mm512_unpacklo_pd(_mm512_castps_pd(a.v), _mm512_castps_pd(b.v)))}; }
+LATHE_INLINE Vf high_pairs(Vf a, Vf b) { return {_mm512_castpd_ps(_mm512_unpackhi_pd(_mm512_castps_pd(a.v), _mm512_castps_pd(b.v)))}; }
+/// Whether any byte has its seven low bits set (NaN in E4M3).
+LATHE_INLINE bool any_f8_nan(Vi a) {
+  const __m512i ones = _mm512_set1_epi8(0x7F);
+  return _mm512_cmpeq_epi8_mask(_mm512_and_si512(a.v, ones), ones) != 0;
 }
 
 }  // namespace

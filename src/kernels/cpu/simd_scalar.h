@@ -10,7 +10,7 @@ namespace lathe::kernels::cpu::LATHE_ISA {
 namespace {
 
 constexpr int kLanes = 4;
-constexpr int kTileRows = 6;
+constexpr int kTileRows = 3;
 
 typedef float FloatVector __attribute__((vector_size(16)));
 typedef int32_t IntVector __attribute__((vector_size(16)));
@@ -120,14 +120,31 @@ LATHE_INLINE void store_low16_first(uint16_t* p, Vi a, int64_t n) {
   for (int64_t i = 0; i < n && i < 4; ++i) p[i] = static_cast<uint16_t>(a.v[i]);
 }
 
-/// rows[i] lane j becomes rows[j] lane i.
-LATHE_INLINE void transpose(Vi (&rows)[4]) {
-  const IntVector a = __builtin_shufflevector(rows[0].v, rows[1].v, 0, 4, 1, 5), b = __builtin_shufflevector(rows[0].v, rows[1].v, 2, 6, 3, 7);
-  const IntVector c = __builtin_shufflevector(rows[2].v, rows[3].v, 0, 4, 1, 5), d = __builtin_shufflevector(rows[2].v, rows[3].v, 2, 6, 3, 7);
-  rows[0].v = __builtin_shufflevector(a, c, 0, 1, 4, 5);
-  rows[1].v = __builtin_shufflevector(a, c, 2, 3, 6, 7);
-  rows[2].v = __builtin_shufflevector(b, d, 0, 1, 4, 5);
-  rows[3].v = __builtin_shufflevector(b, d, 2, 3, 6, 7);
+typedef int8_t ByteVector __attribute__((vector_size(16)));
+typedef int16_t HalfVector __attribute__((vector_size(16)));
+typedef int64_t PairVector __attribute__((vector_size(16)));
+
+/// The 16 bytes at rows[0] + offset: a vector is one 128-bit part.
+LATHE_INLINE Vi load_parts(const char* const* rows, int64_t offset) { return iload(rows[0] + offset); }
+LATHE_INLINE Vi broadcast_part(const void* p) { return iload(p); }
+// Interleaving.
+LATHE_INLINE Vi low_bytes(Vi a, Vi b) {
+  return {(IntVector)__builtin_shufflevector((ByteVector)a.v, (ByteVector)b.v, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23)};
+}
+LATHE_INLINE Vi high_bytes(Vi a, Vi b) {
+  return {(IntVector)__builtin_shufflevector((ByteVector)a.v, (ByteVector)b.v, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31)};
+}
+LATHE_INLINE Vi low_halves(Vi a, Vi b) { return {(IntVector)__builtin_shufflevector((HalfVector)a.v, (HalfVector)b.v, 0, 8, 1, 9, 2, 10, 3, 11)}; }
+LATHE_INLINE Vi high_halves(Vi a, Vi b) { return {(IntVector)__builtin_shufflevector((HalfVector)a.v, (HalfVector)b.v, 4, 12, 5, 13, 6, 14, 7, 15)}; }
+LATHE_INLINE Vf low_lanes(Vf a, Vf b) { return {__builtin_shufflevector(a.v, b.v, 0, 4, 1, 5)}; }
+LATHE_INLINE Vf high_lanes(Vf a, Vf b) { return {__builtin_shufflevector(a.v, b.v, 2, 6, 3, 7)}; }
+LATHE_INLINE Vf low_pairs(Vf a, Vf b) { return {__builtin_shufflevector(a.v, b.v, 0, 1, 4, 5)}; }
+LATHE_INLINE Vf high_pairs(Vf a, Vf b) { return {__builtin_shufflevector(a.v, b.v, 2, 3, 6, 7)}; }
+/// Whether any byte has its seven low bits set (NaN in E4M3).
+LATHE_INLINE bool any_f8_nan(Vi a) {
+  const ByteVector ones = {127, 127, 127, 127, 127, 127, 127, 127, 127, 127, 127, 127, 127, 127, 127, 127};
+  const PairVector found = (PairVector)(((ByteVector)a.v & ones) == ones);
+  return (found[0] | found[1]) != 0;
 }
 
 }  // namespace
