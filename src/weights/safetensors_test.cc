@@ -90,6 +90,7 @@ TEST(Safetensors, RefusesBadHeaders) {
 
 TEST(Safetensors, RefusesShapesThatDoNotFitTheirBytes) {
   expect_parts(refused(make_file(R"({"w":{"dtype":"BF16","shape":[3,5],"data_offsets":[0,28]}})", 28)), {"'w'", "bf16[3, 5]", "30", "28"});
+  expect_parts(refused(make_file(R"({"w":{"dtype":"BF16","shape":[3,5],"data_offsets":[0,32]}})", 32)), {"'w'", "bf16[3, 5]", "30", "32"});
   expect_parts(refused(make_file(R"({"w":{"dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,0]}})", 0)), {"'w'", "too large"});
   expect_parts(refused(make_file(R"({"w":{"dtype":"F32","shape":[9223372036854775807],"data_offsets":[0,0]}})", 0)), {"'w'", "too large"});
 }
