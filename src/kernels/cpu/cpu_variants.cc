@@ -13,15 +13,23 @@ using ops::OpId;
 
 constexpr ops::Variant kScalar[] = {
     LATHE_VARIANT(OpId::kMatmul, "scalar", matmul_scalar, supports_all),
+    LATHE_VARIANT(OpId::kGateUp, "scalar", gate_up_scalar, supports_all),
+    LATHE_VARIANT(OpId::kMoe, "scalar", moe_scalar, supports_moe),
 };
 constexpr ops::Variant kAvx2[] = {
     LATHE_VARIANT(OpId::kMatmul, "avx2", matmul_avx2, supports_all),
+    LATHE_VARIANT(OpId::kGateUp, "avx2", gate_up_avx2, supports_all),
+    LATHE_VARIANT(OpId::kMoe, "avx2", moe_avx2, supports_moe),
 };
 constexpr ops::Variant kAvx512[] = {
     LATHE_VARIANT(OpId::kMatmul, "avx512", matmul_avx512, supports_all),
+    LATHE_VARIANT(OpId::kGateUp, "avx512", gate_up_avx512, supports_all),
+    LATHE_VARIANT(OpId::kMoe, "avx512", moe_avx512, supports_moe),
 };
 constexpr ops::Variant kAvx512Bf16[] = {
     LATHE_VARIANT(OpId::kMatmul, "avx512bf16", matmul_avx512bf16, supports_matmul_pairs),
+    LATHE_VARIANT(OpId::kGateUp, "avx512bf16", gate_up_avx512bf16, supports_gate_up_pairs),
+    LATHE_VARIANT(OpId::kMoe, "avx512bf16", moe_avx512bf16, supports_moe_pairs),
 };
 
 #undef LATHE_VARIANT

@@ -14,9 +14,21 @@ LATHE_DECLARE_KERNEL(matmul_avx2);
 LATHE_DECLARE_KERNEL(matmul_avx512);
 LATHE_DECLARE_KERNEL(matmul_avx512bf16);
 
+LATHE_DECLARE_KERNEL(gate_up_scalar);
+LATHE_DECLARE_KERNEL(gate_up_avx2);
+LATHE_DECLARE_KERNEL(gate_up_avx512);
+LATHE_DECLARE_KERNEL(gate_up_avx512bf16);
+LATHE_DECLARE_KERNEL(moe_scalar);
+LATHE_DECLARE_KERNEL(moe_avx2);
+LATHE_DECLARE_KERNEL(moe_avx512);
+LATHE_DECLARE_KERNEL(moe_avx512bf16);
+
 // What they can run (supports.cc).
 bool supports_all(const void* params);
 bool supports_matmul_pairs(const void* params);
+bool supports_gate_up_pairs(const void* params);
+bool supports_moe(const void* params);
+bool supports_moe_pairs(const void* params);
 
 #undef LATHE_DECLARE_KERNEL
 

@@ -99,12 +99,7 @@ void run_parts(const Job& job, int64_t rows, int64_t channels, const ops::Launch
   const int64_t block = whole ? block_rows(isa, rows, channels) : rows;
   const int64_t blocks = ceil_div(rows, block);
   // Few rows: enough panels a task to make waking the pool worth it. Many rows: one panel, block after block so that rows of x stay near.
-  const int threads = context.pool->threads();
-  int64_t group = 1;
-  if (!whole) {
-    const int64_t tasks = std::clamp<int64_t>(job.weight_bytes / 16384, 1, int64_t{4} * threads);
-    group = ceil_div(job.panels, threads == 1 ? 1 : std::min(tasks, job.panels));
-  }
+  const int64_t group = panels_per_task(job.panels, whole, job.weight_bytes, context);
   const int64_t groups = ceil_div(job.panels, group);
   context.pool->for_each(groups * blocks, [&](int64_t task, int worker) {
     void* const memory = context.scratch->local(worker, job.worker_bytes);

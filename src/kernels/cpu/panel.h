@@ -201,7 +201,7 @@ class PanelRun {
   }
   /// Sum over node [a, b) of the tree of this source's leaves, whose leaf 0 is number `leaf_begin` of the tree: totals [count][width].
   /// Nodes must be asked for in ascending order for each (row, count).
-  const float* node(const Rows& x, int64_t row, int64_t count, int64_t a, int64_t b, int64_t leaf_begin) {
+  float* node(const Rows& x, int64_t row, int64_t count, int64_t a, int64_t b, int64_t leaf_begin) {
     row_ = row, count_ = count, x_ = &x;
     if (a == leaf_begin) next_packed_ = packed_, next_scale_ = scales_;
     evaluate(a, b, leaf_begin, totals_);

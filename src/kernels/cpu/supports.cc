@@ -1,6 +1,7 @@
 // Which problems each kernel can run. Never a question of the number of tokens or sequences: it is asked once per call site.
 #include "kernels/cpu/kernels.h"
 #include "ops/basic.h"
+#include "ops/moe.h"
 
 namespace lathe::kernels::cpu {
 namespace {
@@ -20,6 +21,28 @@ bool supports_matmul_pairs(const void* params) {
     if (pairs_possible(p.parts[static_cast<size_t>(i)].weight)) return true;
   }
   return false;
+}
+
+bool supports_gate_up_pairs(const void* params) {
+  const auto& p = *static_cast<const ops::GateUpParams*>(params);
+  return p.compute == ops::Compute::kBF16 && (pairs_possible(p.gate) || pairs_possible(p.up));
+}
+
+/// Gate and up share one copy of the rows.
+bool supports_moe(const void* params) {
+  const auto& p = *static_cast<const ops::MoeParams*>(params);
+  if (p.gate.count == 0) return true;
+  const DType type = p.gate.items[0].values.dtype;
+  for (int32_t e = 0; e < p.gate.count; ++e) {
+    if (p.gate.items[e].values.dtype != type || p.up.items[e].values.dtype != type) return false;
+    if (p.down.items[e].values.dtype != p.down.items[0].values.dtype) return false;
+  }
+  return true;
+}
+
+bool supports_moe_pairs(const void* params) {
+  const auto& p = *static_cast<const ops::MoeParams*>(params);
+  return p.compute == ops::Compute::kBF16 && p.gate.count > 0 && supports_moe(params) && (pairs_possible(p.gate.items[0]) || pairs_possible(p.down.items[0]));
 }
 
 }  // namespace lathe::kernels::cpu

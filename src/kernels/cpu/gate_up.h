@@ -1,0 +1,40 @@
+#pragma once
+// Two products of the same rows panel by panel, for gate_up and the experts. Included in kernel files only; internal linkage.
+
+#include "kernels/cpu/rows.h"
+
+namespace lathe::kernels::cpu {
+namespace {
+
+inline void count_swiglu([[maybe_unused]] int64_t elements, [[maybe_unused]] const ops::LaunchContext& context) {
+  LATHE_COUNT(context, kFlops, 3 * elements);
+  LATHE_COUNT(context, kExponentials, elements);
+  LATHE_COUNT(context, kDivisions, elements);
+}
+
+struct GateUp {
+  PanelSource gate, up;
+
+  GateUp(const Level& level, const MatrixView& gate_matrix, const MatrixView& up_matrix, ops::Compute compute)
+      : gate(level, gate_matrix, compute, 0), up(level, up_matrix, compute, 0) {}
+  int64_t bytes(bool whole) const { return PanelRun::bytes(gate, whole, 1) + PanelRun::bytes(up, whole, 1); }
+
+  /// Calls done(row, count, present outputs, gate totals, up totals) for every tile of rows [begin, end).
+  template <class Done>
+  void run(int64_t panel, int64_t begin, int64_t end, const Rows& gate_x, const Rows& up_x, bool whole, void* local, const ops::LaunchContext& context,
+           const Done& done) const {
+    PanelRun gates(gate, context, local, whole), ups(up, context, static_cast<char*>(local) + PanelRun::bytes(gate, whole, 1), whole);
+    gates.begin(panel);
+    ups.begin(panel);
+    const int64_t tiles = tile_count(gate.isa(), end - begin);
+    for (int64_t i = 0; i < tiles; ++i) {
+      const int64_t row = begin + (end - begin) * i / tiles, count = begin + (end - begin) * (i + 1) / tiles - row;
+      float* const gate_totals = gates.node(gate_x, row, count, 0, 1, 0);
+      float* const up_totals = ups.node(up_x, row, count, 0, 1, 0);
+      done(row, count, gates.present(), gate_totals, up_totals);
+    }
+  }
+};
+
+}  // namespace
+}  // namespace lathe::kernels::cpu
