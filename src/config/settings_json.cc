@@ -24,7 +24,7 @@ Result<void> apply_member(Settings& settings, const std::string& name, const Jso
     return settings.set(*spec, std::move(*value), SettingOrigin::kFile, place);
   }
   if (!json.is_object()) return err(Code::kInvalidArgument, "{}: there is no setting '{}'", place, name);
-  for (const auto& [key, value] : json.as_object()) LATHE_TRY_VOID(apply_member(settings, name + "." + key, value, file));
+  for (const auto& [key, value] : json.as_object()) LATHE_TRY_VOID(apply_member(settings, fmt::format("{}.{}", name, key), value, file));
   return {};
 }
 

@@ -29,14 +29,14 @@ class Section {
 
   Section under(std::string_view name, TensorKind kind) const { return {visitor_, prefix_ + std::string(name), kind, layer_}; }
 
-  void matrix(std::string_view name, MatrixView& place, Shape shape, Storage storage = Storage::kPlain) {
+  void matrix(std::string_view name, MatrixView& place, Shape shape, Storage storage = Storage::kPlain) const {
     visitor_.matrix(spec(name, std::move(shape), storage), place);
   }
-  void vector(std::string_view name, View& place, Shape shape, Storage storage = Storage::kPlain) {
+  void vector(std::string_view name, View& place, Shape shape, Storage storage = Storage::kPlain) const {
     visitor_.vector(spec(name, std::move(shape), storage), place);
   }
   /// Any rank will do: only the number of elements counts.
-  void flat(std::string_view name, View& place, Shape shape, Storage storage) {
+  void flat(std::string_view name, View& place, Shape shape, Storage storage) const {
     TensorSpec row = spec(name, std::move(shape), storage);
     row.any_rank = true;
     visitor_.vector(std::move(row), place);
@@ -61,14 +61,14 @@ class Section {
   int32_t layer_;
 };
 
-void visit_mhc(const Glm5NextConfig& c, Section section, std::string_view site, MhcWeights& w) {
+void visit_mhc(const Glm5NextConfig& c, const Section& section, std::string_view site, MhcWeights& w) {
   const auto name = [&](const char* part) { return fmt::format("hc_{}_{}", site, part); };
   section.matrix(name("fn"), w.fn, {c.mhc.mix_rows(), c.mhc.streams * c.hidden});
   section.vector(name("base"), w.base, {c.mhc.mix_rows()}, Storage::kF32);
   section.vector(name("scale"), w.scale, {3}, Storage::kF32);
 }
 
-void visit_kda(const Glm5NextConfig& c, Section section, KdaWeights& w) {
+void visit_kda(const Glm5NextConfig& c, const Section& section, KdaWeights& w) {
   const int64_t channels = c.kda.channels();
   const auto linear = Storage::kFp8Allowed;
   section.matrix("q_proj.weight", w.q, {channels, c.hidden}, linear);
@@ -88,7 +88,7 @@ void visit_kda(const Glm5NextConfig& c, Section section, KdaWeights& w) {
   section.matrix("o_proj.weight", w.o, {c.hidden, channels}, linear);
 }
 
-void visit_indexer(const Glm5NextConfig& c, Section section, IndexerWeights& w) {
+void visit_indexer(const Glm5NextConfig& c, const Section& section, IndexerWeights& w) {
   const IndexerConfig& ix = c.indexer;
   section.matrix("wq_b.weight", w.wq_b, {ix.heads * ix.head_dim, c.mla.q_lora_rank}, Storage::kFp8Allowed);
   section.matrix("wk.weight", w.wk, {ix.head_dim, c.hidden}, Storage::kFp8Allowed);
@@ -99,7 +99,7 @@ void visit_indexer(const Glm5NextConfig& c, Section section, IndexerWeights& w) 
   section.matrix("index_kpool_compress_gate", w.compress_gate, {ix.head_dim, c.hidden});
 }
 
-void visit_dsa(const Glm5NextConfig& c, Section section, DsaWeights& w) {
+void visit_dsa(const Glm5NextConfig& c, const Section& section, DsaWeights& w) {
   const MlaConfig& mla = c.mla;
   section.matrix("q_a_proj.weight", w.q_a, {mla.q_lora_rank, c.hidden}, Storage::kFp8);
   section.vector("q_a_layernorm.weight", w.q_a_norm, {mla.q_lora_rank});
@@ -111,14 +111,14 @@ void visit_dsa(const Glm5NextConfig& c, Section section, DsaWeights& w) {
   if (w.indexer) visit_indexer(c, section.under("indexer.", TensorKind::kIndexer), *w.indexer);
 }
 
-void visit_mlp(Section section, int64_t hidden, int64_t width, MlpWeights& w) {
+void visit_mlp(const Section& section, int64_t hidden, int64_t width, MlpWeights& w) {
   section.matrix("gate_proj.weight", w.gate, {width, hidden}, Storage::kFp8);
   section.matrix("up_proj.weight", w.up, {width, hidden}, Storage::kFp8);
   section.matrix("down_proj.weight", w.down, {hidden, width}, Storage::kFp8);
 }
 
-void visit_moe(const Glm5NextConfig& c, Section section, MoeWeights& w) {
-  Section router = section.under("gate.", TensorKind::kRouter);
+void visit_moe(const Glm5NextConfig& c, const Section& section, MoeWeights& w) {
+  const Section router = section.under("gate.", TensorKind::kRouter);
   router.matrix("weight", w.router, {c.moe.experts, c.hidden});
   router.vector("e_score_correction_bias", w.correction_bias, {c.moe.experts}, Storage::kF32);
   w.experts.resize(static_cast<size_t>(c.moe.experts));
@@ -136,7 +136,7 @@ struct LayerForm {
   bool streams = false;
 };
 
-void visit_layer(const Glm5NextConfig& c, Section section, const LayerForm& form, LayerWeights& w) {
+void visit_layer(const Glm5NextConfig& c, const Section& section, const LayerForm& form, LayerWeights& w) {
   if (form.streams) {
     const Section mhc = section.under("", TensorKind::kMhc);
     visit_mhc(c, mhc, "attn", w.attn_mhc);
@@ -158,18 +158,18 @@ void visit_layer(const Glm5NextConfig& c, Section section, const LayerForm& form
   }
 }
 
-void visit_linear(Section section, std::string_view name, VisionLinear& w, Shape shape) {
+void visit_linear(const Section& section, std::string_view name, VisionLinear& w, Shape shape) {
   const int64_t rows = shape[0];
   section.matrix(fmt::format("{}.weight", name), w.weight, std::move(shape));
   section.vector(fmt::format("{}.bias", name), w.bias, {rows});
 }
 
 void visit_vision(const VisionConfig& v, TensorVisitor& visitor, VisionWeights& w) {
-  Section tower(visitor, "model.visual.", TensorKind::kVision, -1);
+  const Section tower(visitor, "model.visual.", TensorKind::kVision, -1);
   visit_linear(tower, "patch_embed.proj", w.patch_embed, {v.hidden, v.channels, v.temporal_patch, v.patch, v.patch});
   w.blocks.resize(static_cast<size_t>(v.depth));
   for (size_t index = 0; index < w.blocks.size(); ++index) {
-    Section block(visitor, fmt::format("model.visual.blocks.{}.", index), TensorKind::kVision, static_cast<int32_t>(index));
+    const Section block(visitor, fmt::format("model.visual.blocks.{}.", index), TensorKind::kVision, static_cast<int32_t>(index));
     VisionBlockWeights& b = w.blocks[index];
     block.vector("norm1.weight", b.norm1, {v.hidden});
     block.vector("norm2.weight", b.norm2, {v.hidden});
@@ -207,7 +207,7 @@ void visit_tensors(const Glm5NextConfig& c, TensorVisitor& visitor, Glm5NextWeig
   }
   if (c.draft_layer) {
     MtpWeights& mtp = ensure(weights.mtp);
-    Section section(visitor, fmt::format("{}layers.{}.", kTextPrefix, c.layers), TensorKind::kMtp, static_cast<int32_t>(c.layers));
+    const Section section(visitor, fmt::format("{}layers.{}.", kTextPrefix, c.layers), TensorKind::kMtp, static_cast<int32_t>(c.layers));
     section.vector("enorm.weight", mtp.enorm, {c.hidden});
     section.vector("hnorm.weight", mtp.hnorm, {c.hidden});
     section.vector("shared_head.norm.weight", mtp.head_norm, {c.hidden});
