@@ -96,8 +96,14 @@ void mla_expanded(const void* params, OpSite& site, Dispatch& dispatch) {
   const View absorbed = temporary_f32(dispatch, 0, {tokens, heads, width});
   const View mixed = temporary_f32(dispatch, 1, {tokens, heads, width});
   dispatch.run(part(site, 0), ops::MlaAbsorbParams{.q = p.q, .kv_b = p.kv_b, .compute = p.compute, .out = absorbed});
-  dispatch.run(part(site, 1), ops::MlaAttendParams{.q = absorbed, .latents = p.latents, .selection = p.selection, .batch = p.batch, .scale = p.scale,
-                                                   .out = mixed, .row_max = {}, .row_sum = {}});
+  dispatch.run(part(site, 1), ops::MlaAttendParams{.q = absorbed,
+                                                   .latents = p.latents,
+                                                   .selection = p.selection,
+                                                   .batch = p.batch,
+                                                   .scale = p.scale,
+                                                   .out = mixed,
+                                                   .row_max = {},
+                                                   .row_sum = {}});
   dispatch.run(part(site, 2), ops::MlaUnabsorbParams{.z = mixed, .kv_b = p.kv_b, .compute = p.compute, .out = p.out});
 }
 
@@ -119,8 +125,10 @@ void add(const void* params, OpSite& site, Dispatch& dispatch) {
   const auto& p = as<ops::AddParams>(params);
   const bool swap = p.out.data == p.b.data;
   const View one = constant_f32(dispatch, 1.0f, {p.a.dim(0), 1});
-  dispatch.run(part(site, 0), ops::MhcOutParams{.streams = with_axis(swap ? p.b : p.a, 1), .y = swap ? p.a : p.b, .post = one, .comb = with_axis(one, 1),
-                                                .out = with_axis(p.out, 1)});
+  dispatch.run(
+      part(site, 0),
+      ops::MhcOutParams{
+          .streams = with_axis(swap ? p.b : p.a, 1), .y = swap ? p.a : p.b, .post = one, .comb = with_axis(one, 1), .out = with_axis(p.out, 1)});
 }
 
 bool two_buffers(const void* params) {
@@ -137,8 +145,11 @@ void stream_mean(const void* params, OpSite& site, Dispatch& dispatch) {
   const View one = constant_f32(dispatch, 1.0f, {tokens, 1});
   const View zero = constant_f32(dispatch, 0.0f, {tokens, 1});
   // First: 1/S · x0 + 0 · x0 if alone, else 1/S · x1 + 1/S · x0.
-  ops::MhcOutParams step{.streams = p.streams.slice(1, 0, 1), .y = head_of(p.streams, streams > 1 ? 1 : 0), .post = share,
-                         .comb = with_axis(streams > 1 ? share : zero, 1), .out = with_axis(p.out, 1)};
+  ops::MhcOutParams step{.streams = p.streams.slice(1, 0, 1),
+                         .y = head_of(p.streams, streams > 1 ? 1 : 0),
+                         .post = share,
+                         .comb = with_axis(streams > 1 ? share : zero, 1),
+                         .out = with_axis(p.out, 1)};
   dispatch.run(part(site, 0), step);
   for (int64_t s = 2; s < streams; ++s) {
     step = {.streams = with_axis(p.out, 1), .y = head_of(p.streams, s), .post = share, .comb = with_axis(one, 1), .out = with_axis(p.out, 1)};

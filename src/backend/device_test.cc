@@ -53,7 +53,8 @@ TEST(Isa, UnknownAndUnavailableLevelsAreErrors) {
   EXPECT_EQ(unknown.error().message.substr(0, 65), "instruction set 'sse9' of LATHE_ISA is unknown; available: scalar") << unknown.error().message;
   const Result<IsaLevel> missing = choose_isa("amx", nullptr);
   ASSERT_FALSE(missing.has_value());
-  EXPECT_EQ(missing.error().message.substr(0, 79), "instruction set 'amx' is not available on this machine and build; available: sc") << missing.error().message;
+  EXPECT_EQ(missing.error().message.substr(0, 79), "instruction set 'amx' is not available on this machine and build; available: sc")
+      << missing.error().message;
 }
 
 TEST(Isa, TableGoesFromHighToLowAndEndsWithTheReference) {

@@ -123,8 +123,15 @@ void Dispatch::run_host_reference(OpSite& site, const void* params, ops::OpCount
   impl_->host->run(*site.variant, impl_->mirror.map(info, params), counted ? counters : nullptr);
   impl_->mirror.copy_back();
   if (impl_->recorder != nullptr) {
-    impl_->recorder->span({.name = info.name, .category = "op", .detail = kHostName, .ready_ns = start, .start_ns = start, .end_ns = base::now_ns(),
-                           .layer = site.layer, .rank = options_.rank, .tokens = rows_of(info, params)});
+    impl_->recorder->span({.name = info.name,
+                           .category = "op",
+                           .detail = kHostName,
+                           .ready_ns = start,
+                           .start_ns = start,
+                           .end_ns = base::now_ns(),
+                           .layer = site.layer,
+                           .rank = options_.rank,
+                           .tokens = rows_of(info, params)});
   }
 }
 

@@ -23,8 +23,8 @@ enum class Route : uint8_t { kUnplanned, kNative, kComposition, kHostReference }
 /// Parts run natively: compositions are not nested.
 struct Composition {
   ops::OpId op = ops::OpId::kCount;
-  const char* name = "";                        ///< its parts: "matmul+swiglu"; what --kernel op=NAME forces
-  std::vector<ops::OpId> needs{};               ///< ops that the device must have
+  const char* name = "";                           ///< its parts: "matmul+swiglu"; what --kernel op=NAME forces
+  std::vector<ops::OpId> needs{};                  ///< ops that the device must have
   bool (*supports)(const void* params) = nullptr;  ///< null: every problem
   void (*run)(const void* params, struct OpSite& site, Dispatch& dispatch) = nullptr;
 };
@@ -39,7 +39,7 @@ struct OpSite {
   Route route = Route::kUnplanned;
   const ops::Variant* variant = nullptr;
   const Composition* composition = nullptr;
-  std::string reason{};    ///< why this one: "first that supports it", "forced by --kernel", "avx512_bf16: needs compute bf16; …"
+  std::string reason{};  ///< why this one: "first that supports it", "forced by --kernel", "avx512_bf16: needs compute bf16; …"
   int64_t fallback_calls = 0;
   std::unique_ptr<std::vector<OpSite>> parts{};  ///< sites of a composition
 };
@@ -49,10 +49,10 @@ struct OpCall {
   const ops::OpInfo* info = nullptr;
   const OpSite* site = nullptr;
   int32_t rank = 0;
-  int64_t call = 0;           ///< number of this observed call since the dispatch was made
+  int64_t call = 0;  ///< number of this observed call since the dispatch was made
   const char* variant = "";
-  void* params = nullptr;     ///< a copy: views may be replaced in before()
-  const ops::OpCounters* counters = nullptr;  ///< set in after() if wants_counters() and every kernel that ran has a counting twin
+  void* params = nullptr;                          ///< a copy: views may be replaced in before()
+  const ops::OpCounters* counters = nullptr;       ///< set in after() if wants_counters() and every kernel that ran has a counting twin
   int64_t ready_ns = 0, start_ns = 0, end_ns = 0;  ///< set in after(); without the time of the observer itself
 };
 
@@ -68,11 +68,11 @@ class OpObserver {
 };
 
 struct DispatchOptions {
-  bool no_fallback = false;                       ///< a composition or the host reference is an error
+  bool no_fallback = false;  ///< a composition or the host reference is an error
   /// --kernel op=variant. Where the variant does not support a site, the first that does is taken and the reason says so.
   /// A composition's name and "host" (the host reference) can be forced as well.
   std::map<std::string, std::string> kernels{};
-  std::span<const ops::Variant> host_reference{}; ///< kernels/ref, for devices that lack an op
+  std::span<const ops::Variant> host_reference{};  ///< kernels/ref, for devices that lack an op
   int32_t rank = 0;
 };
 

@@ -25,7 +25,12 @@ const char* served_by(const OpSite& site) {
 void Dispatch::run_observed(OpSite& site, const void* params, size_t bytes) {
   Impl& impl = *impl_;
   std::memcpy(impl.params.data(), params, bytes);
-  OpCall call{.info = &ops::op_info(site.op), .site = &site, .rank = options_.rank, .call = impl.calls++, .variant = served_by(site), .params = impl.params.data()};
+  OpCall call{.info = &ops::op_info(site.op),
+              .site = &site,
+              .rank = options_.rank,
+              .call = impl.calls++,
+              .variant = served_by(site),
+              .params = impl.params.data()};
   device_.synchronise();
   const bool wants_counters = impl.observer->wants_counters(call);
   impl.observer->before(call, device_);

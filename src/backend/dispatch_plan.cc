@@ -60,7 +60,8 @@ Choice choose(std::span<const ops::Variant> table, ops::OpId op, const void* par
   if (!forced.empty()) {
     const auto named = std::find_if(table.begin(), table.end(), [&](const ops::Variant& v) { return v.op == op && forced == v.name; });
     if (named != table.end() && supports(*named)) return {&*named, "forced by --kernel"};
-    prefix = named == table.end() ? fmt::format("forced '{}' is no variant of this table, ", forced) : fmt::format("forced '{}' does not support it, ", forced);
+    prefix = named == table.end() ? fmt::format("forced '{}' is no variant of this table, ", forced)
+                                  : fmt::format("forced '{}' does not support it, ", forced);
   }
   std::vector<std::string> passed;
   for (const ops::Variant& variant : table) {
@@ -98,8 +99,8 @@ Result<void> Dispatch::plan_site(OpSite& site, ops::OpId op, const void* params)
   site.route = Route::kUnplanned;
   const auto found = options_.kernels.find(ops::op_info(op).name);
   std::string forced = found == options_.kernels.end() ? "" : found->second;
-  bool not_native = !forced.empty() &&
-                    std::none_of(device_.table().begin(), device_.table().end(), [&](const ops::Variant& v) { return v.op == op && forced == v.name; });
+  bool not_native = !forced.empty() && std::none_of(device_.table().begin(), device_.table().end(),
+                                                    [&](const ops::Variant& v) { return v.op == op && forced == v.name; });
   if (not_native && impl_->depth > 0) forced = "", not_native = false;  // a forced composition whose parts are the same op
   Choice native = not_native ? Choice{nullptr, fmt::format("forced '{}'", forced)} : choose(device_.table(), op, params, forced);
   if (native.variant != nullptr) {

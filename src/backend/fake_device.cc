@@ -52,7 +52,8 @@ Result<void*> FakeDevice::allocate(int64_t bytes) {
     return memory;
   }
   if (need > arena_bytes_ - end_) {
-    return err(Code::kResourceExhausted, "cannot allocate {} bytes: the fake device has {} bytes and {} of them are in use", bytes, arena_bytes_, used_);
+    return err(Code::kResourceExhausted, "cannot allocate {} bytes: the fake device has {} bytes and {} of them are in use", bytes, arena_bytes_,
+               used_);
   }
   char* const memory = arena_ + end_;
   const int64_t used_before = std::min(touched_ - end_, need);

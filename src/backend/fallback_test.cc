@@ -126,10 +126,14 @@ TEST_P(Compositions, MeanTheSameAsTheOp) {
   EXPECT_GT(supported, 0);
 }
 
-constexpr Promise kPromises[] = {{OpId::kGateUp, "matmul+swiglu", true}, {OpId::kMatmul, "one_by_one", true},
-                                 {OpId::kMlaExpanded, "absorb+attend+unabsorb", false}, {OpId::kMlaUnabsorb, "matmul_per_head", false},
-                                 {OpId::kAdd, "mhc_out", true}, {OpId::kStreamMean, "mhc_out", false},
-                                 {OpId::kGatherRows, "embed", true}, {OpId::kEmbed, "gather_rows", true},
+constexpr Promise kPromises[] = {{OpId::kGateUp, "matmul+swiglu", true},
+                                 {OpId::kMatmul, "one_by_one", true},
+                                 {OpId::kMlaExpanded, "absorb+attend+unabsorb", false},
+                                 {OpId::kMlaUnabsorb, "matmul_per_head", false},
+                                 {OpId::kAdd, "mhc_out", true},
+                                 {OpId::kStreamMean, "mhc_out", false},
+                                 {OpId::kGatherRows, "embed", true},
+                                 {OpId::kEmbed, "gather_rows", true},
                                  {OpId::kRmsNorm, "gated_norm", false}};
 
 INSTANTIATE_TEST_SUITE_P(All, Compositions, ::testing::ValuesIn(kPromises), [](const auto& test) { return ops::op_info(test.param.op).name; });

@@ -80,7 +80,8 @@ void HostMirror::merge() {
 }
 
 void* HostMirror::host_address(uintptr_t device_address) const {
-  const auto after = std::upper_bound(regions_.begin(), regions_.end(), device_address, [](uintptr_t at, const Range& region) { return at < region.begin; });
+  const auto after =
+      std::upper_bound(regions_.begin(), regions_.end(), device_address, [](uintptr_t at, const Range& region) { return at < region.begin; });
   LATHE_CHECK(after != regions_.begin(), "address outside every view");
   const Range& region = *(after - 1);
   LATHE_CHECK(device_address < region.end, "address outside every view");

@@ -1,9 +1,13 @@
 // Goal: whatever the number of ranks and the cut, a sum has the bits of the whole tree; zero-size shares take part.
+#include "backend/collective.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstring>
+#include <functional>
 #include <random>
 #include <thread>
-
-#include "backend/collective.h"
-#include "gtest/gtest.h"
 
 namespace lathe::backend {
 namespace {
@@ -71,14 +75,16 @@ TEST(LocalGroup, TreeSumHasTheBitsOfTheWholeSum) {
           std::vector<float> partials(static_cast<size_t>(nodes * kRows * kWidth));
           std::vector<int32_t> present(static_cast<size_t>(nodes * kRows));
           for (int64_t i = 0; i < nodes * kRows; ++i) {
-            partial(leaves, sum.nodes[static_cast<size_t>(i / kRows)], i % kRows, &partials[static_cast<size_t>(i * kWidth)], present[static_cast<size_t>(i)]);
+            partial(leaves, sum.nodes[static_cast<size_t>(i / kRows)], i % kRows, &partials[static_cast<size_t>(i * kWidth)],
+                    present[static_cast<size_t>(i)]);
           }
           std::vector<float> out(static_cast<size_t>(kRows * kWidth), 77.0f);
           if (nodes > 0) sum.partials = tensor::make_view(partials.data(), DType::kF32, {nodes, kRows, kWidth});
           if (nodes > 0 && sparse) sum.present = tensor::make_view(present.data(), DType::kI32, {nodes, kRows});
           sum.out = tensor::make_view(out.data(), DType::kF32, {kRows, kWidth});
           for (int round = 0; round < 3; ++round) end.tree_sum(sum);
-          EXPECT_EQ(std::memcmp(out.data(), want.data(), out.size() * sizeof(float)), 0) << count << " leaves, rank " << end.rank() << " of " << ranks;
+          EXPECT_EQ(std::memcmp(out.data(), want.data(), out.size() * sizeof(float)), 0)
+              << count << " leaves, rank " << end.rank() << " of " << ranks;
         });
       }
     }
@@ -107,7 +113,10 @@ TEST(LocalGroup, NoRowsIsLegal) {
   auto group = make_local_group(2);
   on_every_rank(group, [](Group& end) {
     end.gather_columns(tensor::make_view(nullptr, DType::kF32, {0, 2}), tensor::make_view(nullptr, DType::kF32, {0, 4}));
-    end.tree_sum({.leaves = 2, .nodes = {{end.rank(), end.rank() + 1}}, .partials = tensor::make_view(nullptr, DType::kF32, {1, 0, 4}), .present = {},
+    end.tree_sum({.leaves = 2,
+                  .nodes = {{end.rank(), end.rank() + 1}},
+                  .partials = tensor::make_view(nullptr, DType::kF32, {1, 0, 4}),
+                  .present = {},
                   .out = tensor::make_view(nullptr, DType::kF32, {0, 4})});
     end.barrier();
   });

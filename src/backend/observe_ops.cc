@@ -58,7 +58,8 @@ void HashObserver::after(OpCall& call, Device& /*device*/) {
     std::vector<Entry>& entries_;
   };
   Hasher hasher(call, with_inout_, entries_);
-  call.info->visit(const_cast<void*>(mirror_.map(*call.info, call.params)), hasher);  // NOLINT(cppcoreguidelines-pro-type-const-cast): changes nothing
+  call.info->visit(const_cast<void*>(mirror_.map(*call.info, call.params)),
+                   hasher);  // NOLINT(cppcoreguidelines-pro-type-const-cast): changes nothing
 }
 
 void CountingObserver::after(OpCall& call, Device& /*device*/) {

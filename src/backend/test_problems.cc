@@ -26,9 +26,7 @@ MatrixView blocked(Tensors& t, int64_t rows, int64_t cols) {
   return matrix;
 }
 
-ops::Ragged two_sequences(Tensors& t) {
-  return {.begin = t.ints({3}, {0, 3, 5}), .start = t.ints({2}, {2, 0}), .longest = 3};
-}
+ops::Ragged two_sequences(Tensors& t) { return {.begin = t.ints({3}, {0, 3, 5}), .start = t.ints({2}, {2, 0}), .longest = 3}; }
 
 ops::Paged paged(Tensors& t, int64_t blocks, int64_t block_rows, int64_t width) {
   std::vector<int32_t> table(static_cast<size_t>(2 * blocks));
@@ -59,8 +57,14 @@ void matmul(Tensors& t, Dispatch& d, OpSite& site) {
 }
 
 void gate_up(Tensors& t, Dispatch& d, OpSite& site) {
-  d.run(site, ops::GateUpParams{.x = t.floats({5, 16}), .gate = blocked(t, 12, 16), .up = blocked(t, 12, 16), .gate_bias = t.floats({12}), .up_bias = {},
-                                .out = t.floats({5, 20}).slice(1, 3, 15), .limit = 0.75f, .compute = ops::Compute::kF32});
+  d.run(site, ops::GateUpParams{.x = t.floats({5, 16}),
+                                .gate = blocked(t, 12, 16),
+                                .up = blocked(t, 12, 16),
+                                .gate_bias = t.floats({12}),
+                                .up_bias = {},
+                                .out = t.floats({5, 20}).slice(1, 3, 15),
+                                .limit = 0.75f,
+                                .compute = ops::Compute::kF32});
 }
 
 void stream_mean(Tensors& t, Dispatch& d, OpSite& site) {
@@ -72,12 +76,16 @@ void gather_rows(Tensors& t, Dispatch& d, OpSite& site) {
 }
 
 void embed_floats(Tensors& t, Dispatch& d, OpSite& site) {
-  d.run(site, ops::EmbedParams{.ids = t.ints({4}, {5, 0, 0, 3}), .table = plain(t.floats({6, 7})), .override_row = {}, .overrides = {}, .out = t.floats({4, 7})});
+  d.run(site, ops::EmbedParams{
+                  .ids = t.ints({4}, {5, 0, 0, 3}), .table = plain(t.floats({6, 7})), .override_row = {}, .overrides = {}, .out = t.floats({4, 7})});
 }
 
 void embed_overrides(Tensors& t, Dispatch& d, OpSite& site) {
-  d.run(site, ops::EmbedParams{.ids = t.ints({4}, {5, 0, 0, 3}), .table = plain(t.bf16({6, 7})), .override_row = t.ints({4}, {-1, 1, 0, -1}),
-                               .overrides = t.floats({2, 7}), .out = t.floats({4, 7})});
+  d.run(site, ops::EmbedParams{.ids = t.ints({4}, {5, 0, 0, 3}),
+                               .table = plain(t.bf16({6, 7})),
+                               .override_row = t.ints({4}, {-1, 1, 0, -1}),
+                               .overrides = t.floats({2, 7}),
+                               .out = t.floats({4, 7})});
 }
 
 void mhc_out_in_place(Tensors& t, Dispatch& d, OpSite& site) {
@@ -95,9 +103,18 @@ void kda_recurrence(Tensors& t, Dispatch& d, OpSite& site) {
   };
   std::vector<float> decay(5 * 8, -0.25f);
   const View states = t.floats({4, 2, 4, 4});
-  d.run(site, ops::KdaRecurrenceParams{.q = columns(0), .k = columns(1), .v = columns(2), .g = t.put(decay.data(), DType::kF32, {5, 8}),
-                                       .beta = t.floats({5, 2}), .entering = states, .state_in = t.ints({2}, {3, -1}), .states = states,
-                                       .state_out = t.ints({5}, {-1, -1, 3, -1, 0}), .batch = two_sequences(t), .o = t.floats({5, 2, 4}), .pair_m = {},
+  d.run(site, ops::KdaRecurrenceParams{.q = columns(0),
+                                       .k = columns(1),
+                                       .v = columns(2),
+                                       .g = t.put(decay.data(), DType::kF32, {5, 8}),
+                                       .beta = t.floats({5, 2}),
+                                       .entering = states,
+                                       .state_in = t.ints({2}, {3, -1}),
+                                       .states = states,
+                                       .state_out = t.ints({5}, {-1, -1, 3, -1, 0}),
+                                       .batch = two_sequences(t),
+                                       .o = t.floats({5, 2, 4}),
+                                       .pair_m = {},
                                        .pair_h = {}});
 }
 
@@ -105,15 +122,19 @@ void write_latents(Tensors& t, Dispatch& d, OpSite& site) {
   d.run(site, ops::WriteLatentsParams{.x = t.floats({5, 6}), .pool = paged(t, 3, 2, 6), .batch = two_sequences(t)});
 }
 
-ops::Selection selection(Tensors& t) {
-  return {.pools = t.ints({5, 2}, {-1, -1, 0, -1, 0, -1, -1, -1, -1, -1}), .tail_begin = {}, .kpool = 4};
-}
+ops::Selection selection(Tensors& t) { return {.pools = t.ints({5, 2}, {-1, -1, 0, -1, 0, -1, -1, -1, -1, -1}), .tail_begin = {}, .kpool = 4}; }
 
 ops::KvB kv_b(Tensors& t) { return {.matrix = blocked(t, 2 * (3 + 5), 6), .nope = 3, .value = 5}; }
 
 void mla_expanded(Tensors& t, Dispatch& d, OpSite& site) {
-  d.run(site, ops::MlaExpandedParams{.q = t.floats({5, 2, 3}), .kv_b = kv_b(t), .latents = paged(t, 3, 2, 6), .selection = selection(t),
-                                     .batch = two_sequences(t), .scale = 0.5f, .compute = ops::Compute::kF32, .out = t.floats({5, 2, 5})});
+  d.run(site, ops::MlaExpandedParams{.q = t.floats({5, 2, 3}),
+                                     .kv_b = kv_b(t),
+                                     .latents = paged(t, 3, 2, 6),
+                                     .selection = selection(t),
+                                     .batch = two_sequences(t),
+                                     .scale = 0.5f,
+                                     .compute = ops::Compute::kF32,
+                                     .out = t.floats({5, 2, 5})});
 }
 
 void mla_unabsorb(Tensors& t, Dispatch& d, OpSite& site) {
@@ -127,9 +148,18 @@ void moe(Tensors& t, Dispatch& d, OpSite& site) {
     for (int i = 0; i < 4; ++i) items.push_back(blocked(t, rows, cols));
     return ops::MatrixStack{.items = items.data(), .count = 4};
   };
-  d.run(site, ops::MoeParams{.x = t.floats({3, 8}), .ids = t.ints({3, 2}, {0, 3, 1, 2, 2, 3}), .weights = t.floats({3, 2}), .gate = stack(12, 8),
-                             .up = stack(12, 8), .down = stack(8, 12), .expert_begin = 0, .experts_total = 4, .limit = 1.0f,
-                             .compute = ops::Compute::kF32, .y = t.floats({3, 8}), .present = {}});
+  d.run(site, ops::MoeParams{.x = t.floats({3, 8}),
+                             .ids = t.ints({3, 2}, {0, 3, 1, 2, 2, 3}),
+                             .weights = t.floats({3, 2}),
+                             .gate = stack(12, 8),
+                             .up = stack(12, 8),
+                             .down = stack(8, 12),
+                             .expert_begin = 0,
+                             .experts_total = 4,
+                             .limit = 1.0f,
+                             .compute = ops::Compute::kF32,
+                             .y = t.floats({3, 8}),
+                             .present = {}});
 }
 
 }  // namespace

@@ -92,7 +92,9 @@ struct Problem {
 };
 std::vector<Problem> problems();
 
-inline std::unique_ptr<Device> reference_device(int threads = 1) { return std::move(*make_cpu_device({.threads = threads, .isa = "", .reference = true})); }
+inline std::unique_ptr<Device> reference_device(int threads = 1) {
+  return std::move(*make_cpu_device({.threads = threads, .isa = "", .reference = true}));
+}
 
 inline std::unique_ptr<Dispatch> dispatch_on(Device& device, DispatchOptions options = {}) {
   Result<std::unique_ptr<Dispatch>> dispatch = Dispatch::create(device, std::move(options));

@@ -58,8 +58,8 @@ class CpuDevice final : public Device {
   Result<void*> allocate(int64_t bytes) override {
     LATHE_CHECK(bytes >= 0, "allocation of {} bytes", bytes);
     if (bytes > limit_ - used_) {
-      return err(Code::kResourceExhausted, "cannot allocate {} bytes: this machine has {} bytes of memory and {} of them are in use by the device", bytes,
-                 limit_, used_);
+      return err(Code::kResourceExhausted, "cannot allocate {} bytes: this machine has {} bytes of memory and {} of them are in use by the device",
+                 bytes, limit_, used_);
     }
     void* const memory = mmap(nullptr, mapped(bytes), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED) return err(Code::kResourceExhausted, "cannot allocate {} bytes: {}", bytes, std::strerror(errno));
@@ -88,8 +88,15 @@ class CpuDevice final : public Device {
     context_.pool().set_recorder(&pieces_, op);
     const int64_t start = base::now_ns();
     context_.run(variant, params, counters);
-    recorder_->span({.name = op, .category = "op", .detail = variant.name, .ready_ns = start, .start_ns = start, .end_ns = base::now_ns(),
-                     .layer = note_.layer, .rank = note_.rank, .tokens = note_.tokens});
+    recorder_->span({.name = op,
+                     .category = "op",
+                     .detail = variant.name,
+                     .ready_ns = start,
+                     .start_ns = start,
+                     .end_ns = base::now_ns(),
+                     .layer = note_.layer,
+                     .rank = note_.rank,
+                     .tokens = note_.tokens});
   }
   void synchronise() override {}
 

@@ -18,9 +18,9 @@ IsaLevel detect_isa();
 std::vector<IsaLevel> available_isa_levels();
 
 struct CpuOptions {
-  int threads = 0;        ///< 0: base::default_thread_count()
-  std::string isa;        ///< "", or a level name: forced (also by LATHE_ISA); a level that the machine lacks is an error
-  bool reference = false; ///< kernels/ref only
+  int threads = 0;         ///< 0: base::default_thread_count()
+  std::string isa;         ///< "", or a level name: forced (also by LATHE_ISA); a level that the machine lacks is an error
+  bool reference = false;  ///< kernels/ref only
 };
 /// Table: kernels of the level, then of the lower levels, then kernels/ref. Memory is mapped lazily; a request beyond the machine's memory is an error.
 /// Errors: invalid_argument (negative threads; instruction set unknown or not available: lists the available ones).
