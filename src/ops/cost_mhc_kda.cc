@@ -40,16 +40,16 @@ Cost cost(const ShortConvParams& p) {
   Cost c;
   const int64_t channels = p.x.dim(1);
   const int64_t taps = p.weight.dim(1);
-  const int64_t history = p.x.dim(0) > 0 ? p.batch.sequences() * (taps - 1) * channels : 0;  // of sequences with rows; all, as far as is known
   const auto kept = static_cast<int64_t>(tensor::dtype_bytes(p.ring.dtype));
-  int64_t window = std::min(p.x.dim(0), p.batch.sequences() * std::min(p.ring.dim(1), p.batch.longest));
-  if (p.batch.host_begin != nullptr) {
-    window = 0;
-    for (int64_t s = 0; s < p.batch.sequences(); ++s) window += std::min<int64_t>(p.ring.dim(1), p.batch.host_begin[s + 1] - p.batch.host_begin[s]);
-  }
+  int64_t history = 0;
+  int64_t window = 0;
+  each_sequence(p.batch, p.x.dim(0), taps - 1, [&](int64_t start, int64_t rows) {
+    history += rows > 0 ? std::min(start, taps - 1) : 0;
+    window += std::min(p.ring.dim(1), rows);
+  });
   add_weights(c, bytes(p.weight));
   add_ragged(c, p.batch);
-  c[Counter::kBytesRead] += bytes(p.x) + bytes(p.slot) + history * kept;
+  c[Counter::kBytesRead] += bytes(p.x) + bytes(p.slot) + history * channels * kept;
   c[Counter::kBytesWritten] = bytes(p.out) + window * channels * kept;
   c[Counter::kFlops] = p.x.elements() * (2 * taps + 1);
   c[Counter::kExponentials] = p.x.elements();

@@ -13,16 +13,20 @@ int64_t keys_of(const Selection& selection, int64_t position) {
 }
 
 struct Attention {
-  int64_t pairs = 0;     ///< (row, key)
-  int64_t furthest = 0;  ///< keys that at least one row of the longest sequence attends to: what must be read once, at most
+  int64_t pairs = 0;    ///< (row, key)
+  int64_t fetched = 0;  ///< keys that must be read: for each sequence as many as its greediest row attends to
 };
 
 Attention attention(const Ragged& batch, const Paged& latents, const Selection& selection, int64_t rows) {
   Attention a;
-  each_row(batch, rows, capacity(latents) - 1, [&](int64_t position) {
-    const int64_t keys = keys_of(selection, position);
-    a.pairs += keys;
-    a.furthest = std::max(a.furthest, keys);
+  each_sequence(batch, rows, capacity(latents) - 1, [&](int64_t start, int64_t count) {
+    int64_t most = 0;
+    for (int64_t position = start; position < start + count; ++position) {
+      const int64_t keys = keys_of(selection, position);
+      a.pairs += keys;
+      most = std::max(most, keys);
+    }
+    a.fetched += most;
   });
   return a;
 }
@@ -45,19 +49,12 @@ Cost cost(const IndexKeysParams& p) {
   int64_t pools = 0;
   int64_t fetched = 0;  // ring rows of tokens before this step
   int64_t kept = 0;     // ring rows written
-  if (p.batch.host_begin != nullptr && p.batch.host_start != nullptr) {
-    for (int64_t s = 0; s < p.batch.sequences(); ++s) {
-      const int64_t start = p.batch.host_start[s];
-      const int64_t count = p.batch.host_begin[s + 1] - p.batch.host_begin[s];
-      const int64_t complete = (start + count) / pool - start / pool;
-      pools += complete;
-      fetched += complete > 0 ? start % pool : 0;
-      kept += std::min(count, p.ring.dim(1));
-    }
-  } else {
-    pools = (rows + pool - 1) / pool;
-    kept = std::min(rows, p.batch.sequences() * p.ring.dim(1));
-  }
+  each_sequence(p.batch, rows, pool - 1, [&](int64_t start, int64_t count) {
+    const int64_t complete = (start + count) / pool - start / pool;
+    pools += complete;
+    fetched += complete > 0 ? start % pool : 0;
+    kept += std::min(count, p.ring.dim(1));
+  });
   add_weights(c, bytes(p.norm_weight) + bytes(p.norm_bias) + bytes(p.ape));
   add_ragged(c, p.batch);
   c[Counter::kBytesRead] += bytes(p.k) + bytes(p.gate) + bytes(p.slot) + fetched * 2 * dx * int64_t{sizeof(float)};
@@ -75,16 +72,20 @@ Cost cost(const IndexSelectParams& p) {
   const int64_t dx = p.q.dim(2);
   const int64_t most = p.selection.dim(1);
   int64_t scored = 0;
-  int64_t furthest = 0;
-  each_row(p.batch, p.q.dim(0), capacity(p.keys) * p.kpool - 1, [&](int64_t position) {
-    const int64_t pools = (position + 1) / p.kpool;
-    if (pools <= most && !p.scores.present()) return;
-    scored += pools;
-    furthest = std::max(furthest, pools);
+  int64_t fetched = 0;
+  each_sequence(p.batch, p.q.dim(0), capacity(p.keys) * p.kpool - 1, [&](int64_t start, int64_t rows) {
+    int64_t furthest = 0;
+    for (int64_t position = start; position < start + rows; ++position) {
+      const int64_t pools = (position + 1) / p.kpool;
+      if (pools <= most && !p.scores.present()) continue;
+      scored += pools;
+      furthest = pools;
+    }
+    fetched += furthest;
   });
   add_ragged(c, p.batch);
   if (scored > 0) c[Counter::kBytesRead] += bytes(p.q) + bytes(p.weights) + bytes(p.keys.table);
-  c[Counter::kBytesRead] += furthest * row_bytes(p.keys);
+  c[Counter::kBytesRead] += fetched * row_bytes(p.keys);
   c[Counter::kBytesWritten] = bytes(p.selection) + bytes(p.scores);
   c[Counter::kFlops] = scored * heads * (2 * dx + 2);
   return c;
@@ -110,7 +111,7 @@ Cost cost(const MlaAttendParams& p) {
   const Attention a = attention(p.batch, p.latents, p.selection, rows);
   add_ragged(c, p.batch);
   c[Counter::kBytesRead] += bytes(p.q) + bytes(p.selection.pools) + bytes(p.selection.tail_begin) + bytes(p.latents.table);
-  c[Counter::kBytesRead] += a.furthest * row_bytes(p.latents);
+  c[Counter::kBytesRead] += a.fetched * row_bytes(p.latents);
   c[Counter::kBytesWritten] = bytes(p.out) + bytes(p.row_max) + bytes(p.row_sum);
   c[Counter::kFlops] = a.pairs * heads * 4 * width;
   c[Counter::kRowsNormalised] = rows * heads;
@@ -140,9 +141,9 @@ Cost cost(const MlaExpandedParams& p) {
   if (rows > 0) add_weights(c, bytes(p.kv_b.matrix));
   add_ragged(c, p.batch);
   c[Counter::kBytesRead] += bytes(p.q) + bytes(p.selection.pools) + bytes(p.selection.tail_begin) + bytes(p.latents.table);
-  c[Counter::kBytesRead] += a.furthest * row_bytes(p.latents);
+  c[Counter::kBytesRead] += a.fetched * row_bytes(p.latents);
   c[Counter::kBytesWritten] = bytes(p.out);
-  c[Counter::kFlops] = heads * head_rows * 2 * (a.furthest * width + a.pairs);
+  c[Counter::kFlops] = heads * head_rows * 2 * (a.fetched * width + a.pairs);
   c[Counter::kRowsNormalised] = rows * heads;
   c[Counter::kExponentials] = a.pairs * heads;
   c[Counter::kDivisions] = rows * heads;

@@ -25,13 +25,15 @@ void add_product(Cost& cost, int64_t rows, const MatrixView& weight, const View&
 
 void add_ragged(Cost& cost, const Ragged& batch) { cost[Counter::kBytesRead] += bytes(batch.begin) + bytes(batch.start); }
 
-void each_row(const Ragged& batch, int64_t rows, int64_t furthest, base::FunctionRef<void(int64_t position)> f) {
-  if (batch.host_begin == nullptr || batch.host_start == nullptr) {
-    for (int64_t row = 0; row < rows; ++row) f(furthest);
-    return;
-  }
-  for (int64_t s = 0; s < batch.sequences(); ++s) {
-    for (int64_t row = batch.host_begin[s]; row < batch.host_begin[s + 1]; ++row) f(batch.host_start[s] + row - batch.host_begin[s]);
+void each_sequence(const Ragged& batch, int64_t rows, int64_t furthest, base::FunctionRef<void(int64_t start, int64_t rows)> f) {
+  const int64_t sequences = batch.sequences();
+  for (int64_t s = 0; s < sequences; ++s) {
+    if (batch.host_begin != nullptr && batch.host_start != nullptr) {
+      f(batch.host_start[s], batch.host_begin[s + 1] - batch.host_begin[s]);
+      continue;
+    }
+    const int64_t share = rows * (s + 1) / sequences - rows * s / sequences;
+    f(std::max<int64_t>(0, furthest + 1 - share), share);
   }
 }
 

@@ -27,8 +27,8 @@ inline void add_swiglu(Cost& cost, int64_t elements) {
   cost[Counter::kDivisions] += elements;
 }
 
-/// Calls f(position) for each row; without host copies of the batch, each row is taken to stand at `furthest`.
-void each_row(const Ragged& batch, int64_t rows, int64_t furthest, base::FunctionRef<void(int64_t position)> f);
+/// Calls f(start, rows) for each sequence. Without host copies of the batch the rows are spread evenly over sequences whose last row stands at `furthest`.
+void each_sequence(const Ragged& batch, int64_t rows, int64_t furthest, base::FunctionRef<void(int64_t start, int64_t rows)> f);
 
 /// Rows that a sequence's table can hold.
 inline int64_t capacity(const Paged& paged) { return paged.table.dim(1) * paged.block_rows; }

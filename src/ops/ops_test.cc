@@ -210,7 +210,7 @@ TEST(Cost, AttentionKnowsTheKeysIfTheHostKnowsTheBatch) {
   const int64_t keys = 4 + 5 + (8 * 4 + 1);
   EXPECT_EQ(cost(p)[Counter::kExponentials], 2 * keys);
   p.batch.host_begin = nullptr;
-  EXPECT_EQ(cost(p)[Counter::kExponentials], 2 * 3 * 32) << "the most that fits: 8 pools at position 63";
+  EXPECT_EQ(cost(p)[Counter::kExponentials], 2 * (32 + 35 + 32)) << "as much as fits the tables: positions 63, 62 and 63";
 }
 
 }  // namespace

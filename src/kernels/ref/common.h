@@ -56,8 +56,9 @@ inline void weight_row(const MatrixView& m, int64_t r, ops::Compute compute, dou
     out[c] = weight;
   }
 }
-/// Bytes of one row and its share of the scales, for counters.
-inline int64_t weight_row_bytes(const MatrixView& m) { return m.rows() == 0 ? 0 : m.bytes() / m.rows(); }
+/// For counters: the values of one row, and all scales.
+inline int64_t weight_row_bytes(const MatrixView& m) { return m.cols() * size_of(m.values); }
+inline int64_t scale_bytes(const MatrixView& m) { return m.scaled() ? m.scales.elements() * size_of(m.scales) : 0; }
 
 /// Σ a[i] b[i] in double.
 inline double dot(const double* a, const double* b, int64_t n) {

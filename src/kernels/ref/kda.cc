@@ -139,7 +139,7 @@ void LATHE_KERNEL(short_conv)(const void* params, const LaunchContext& context) 
     for (int64_t t = end - kept; t < end; ++t) {
       for (int64_t c = 0; c < channels; ++c) tensor::store_from_float(p.ring.dtype, p.ring.data, ring_index(start + t - begin, c), row(p.x, t)[c]);
     }
-    LATHE_COUNT(context, kBytesRead, ((end - begin) * 4 + (taps - 1) * size_of(p.ring)) * channels);
+    LATHE_COUNT(context, kBytesRead, ((end - begin) * 4 + std::min(start, taps - 1) * size_of(p.ring)) * channels);
     LATHE_COUNT(context, kBytesWritten, ((end - begin) * 4 + kept * size_of(p.ring)) * channels);
     LATHE_COUNT(context, kFlops, (end - begin) * channels * (2 * taps + 1));
     LATHE_COUNT(context, kExponentials, (end - begin) * channels);

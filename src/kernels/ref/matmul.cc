@@ -86,6 +86,8 @@ void LATHE_KERNEL(matmul)(const void* params, const LaunchContext& context) {
   for (int32_t i = 0; i < p.part_count; ++i) {
     const ops::MatmulPart& part = p.parts[static_cast<size_t>(i)];
     const int64_t n = part.weight.rows();
+    LATHE_COUNT(context, kWeightBytes, scale_bytes(part.weight));
+    LATHE_COUNT(context, kBytesRead, scale_bytes(part.weight));
     each(context, (n + kRowsPerTask - 1) / kRowsPerTask,
          [&](int64_t task) { product(p, part, x, task * kRowsPerTask, std::min(n, (task + 1) * kRowsPerTask), context); });
   }
@@ -98,6 +100,8 @@ void LATHE_KERNEL(gate_up)(const void* params, const LaunchContext& context) {
   if (rows == 0) return;
   LATHE_COUNT(context, kBytesRead, rows * width * 4);
   const std::vector<double> x = activations(p.x, p.compute);
+  LATHE_COUNT(context, kWeightBytes, scale_bytes(p.gate) + scale_bytes(p.up));
+  LATHE_COUNT(context, kBytesRead, scale_bytes(p.gate) + scale_bytes(p.up));
   each(context, p.gate.rows(), [&](int64_t n) {
     std::vector<double> gate_row(static_cast<size_t>(width));
     std::vector<double> up_row(static_cast<size_t>(width));
