@@ -1,0 +1,94 @@
+#include "apps/answer.h"
+
+#include "apps/terminal.h"
+#include "base/clock.h"
+#include "text/detokenizer.h"
+#include "text/stop_strings.h"
+
+namespace lathe::apps {
+namespace {
+
+/// Turns the tokens of one request into shown text.
+class Writer {
+ public:
+  Writer(const TextModel& model, const AnswerOptions& options, bool reasoning, base::FunctionRef<void(std::string_view, bool)> show)
+      : model_(model), detokenizer_(*model.tokenizer, {.skip_special = true}), stops_(options.stop), show_(show), reasoning_(reasoning) {}
+
+  void token(TokenId id, bool ends) {
+    const bool close = reasoning_ && id == model_.think_close;
+    if (ends || close) {
+      emit(detokenizer_.flush());
+      if (close) {
+        emit_held();
+        reasoning_ = false;
+      }
+      return;
+    }
+    emit(detokenizer_.push(id));
+  }
+  void end() {
+    emit(detokenizer_.flush());
+    emit_held();
+  }
+  bool stopped() const { return stops_.stopped(); }
+  Answer answer;
+
+ private:
+  void emit(std::string_view piece) { write(reasoning_ ? std::string(piece) : stops_.push(piece)); }
+  void emit_held() {
+    if (!reasoning_ && !stops_.stopped()) write(stops_.flush());
+  }
+  void write(const std::string& piece) {
+    if (piece.empty()) return;
+    (reasoning_ ? answer.reasoning : answer.text) += piece;
+    show_(piece, reasoning_);
+  }
+
+  const TextModel& model_;
+  text::Detokenizer detokenizer_;
+  text::StopStrings stops_;
+  base::FunctionRef<void(std::string_view, bool)> show_;
+  bool reasoning_;
+};
+
+}  // namespace
+
+Result<Answer> make_answer(TextModel& model, Prompt prompt, const AnswerOptions& options, base::FunctionRef<void(std::string_view, bool)> show) {
+  engine::Generator generator(*model.engine);
+  engine::Request request{.prompt = std::move(prompt.ids), .images = std::move(prompt.images), .sampling = options.sampling, .max_tokens = options.max_tokens, .stop_tokens = {}};
+  if (!options.ignore_eos) request.stop_tokens = model.stop_tokens;
+  const auto prompt_tokens = static_cast<int64_t>(request.prompt.size());
+  LATHE_TRY(const int32_t id, generator.add(std::move(request)));
+  Writer writer(model, options, prompt.opens_reasoning, show);
+  writer.answer.prompt_tokens = prompt_tokens;
+  Progress progress("reading prompt", prompt_tokens, options.quiet);
+  const int64_t begin = base::now_ns();
+  int64_t first = 0;
+  int64_t last = begin;
+  const auto on_token = [&](const engine::TokenEvent& event) {
+    last = base::now_ns();
+    if (first == 0) {
+      first = last;
+      progress.finish();
+    }
+    ++writer.answer.output_tokens;
+    writer.token(event.token, event.finish == engine::Finish::kStop);
+    if (event.finish != engine::Finish::kNone) writer.answer.finish = engine::finish_name(event.finish);
+  };
+  for (;;) {
+    LATHE_TRY(const bool more, generator.step(on_token));
+    if (!more) break;
+    if (first == 0) progress.update(generator.prompt_tokens_done(id));
+    if (writer.stopped() || InterruptGuard::interrupted()) {
+      if (writer.answer.finish.empty()) writer.answer.finish = writer.stopped() ? "stop" : "cancelled";
+      generator.cancel(id);
+      break;
+    }
+  }
+  writer.end();
+  writer.answer.prompt_ns = (first == 0 ? base::now_ns() : first) - begin;
+  writer.answer.decode_ns = first == 0 ? 0 : last - first;
+  return std::move(writer.answer);
+}
+
+}  // namespace lathe::apps

@@ -1,0 +1,86 @@
+#include <charconv>
+#include <cstring>
+
+#include "apps/settings.h"
+#include "apps/terminal.h"
+#include "apps/verbs.h"
+#include "config/json.h"
+#include "evaluate/logits.h"
+#include "weights/checkpoint.h"
+#include "weights/safetensors.h"
+
+namespace lathe::apps {
+namespace {
+
+Result<std::vector<int64_t>> parse_list(const char* flag, const std::string& text) {
+  std::vector<int64_t> values;
+  for (size_t at = 0; at < text.size();) {
+    const size_t end = std::min(text.find(',', at), text.size());
+    int64_t value = 0;
+    const auto [stop, error] = std::from_chars(text.data() + at, text.data() + end, value);
+    if (error != std::errc() || stop != text.data() + end) return err(Code::kInvalidArgument, "{} '{}': expected integers separated by commas", flag, text);
+    values.push_back(value);
+    at = end + 1;
+  }
+  return values;
+}
+
+Result<std::vector<TokenId>> read_ids(const std::string& path) {
+  LATHE_TRY(const config::Json json, config::read_json_file(path));
+  if (!json.is_array()) return err(Code::kInvalidArgument, "{} holds {}, expected a list of token ids", path, json.kind_name());
+  std::vector<TokenId> ids;
+  for (const config::Json& value : json.as_array()) {
+    if (!value.is_int() || value.as_int() < 0 || value.as_int() > INT32_MAX) {
+      return err(Code::kInvalidArgument, "{}: entry {} is {}, expected a token id", path, ids.size(), value.dump());
+    }
+    ids.push_back(static_cast<TokenId>(value.as_int()));
+  }
+  return ids;
+}
+
+Result<std::vector<engine::PromptImage>> read_images(engine::Engine& engine, const std::string& path, std::span<const TokenId> ids) {
+  LATHE_TRY(weights::Checkpoint file, weights::Checkpoint::open(path));
+  LATHE_TRY(const View values, file.take("pixel_values"));
+  LATHE_TRY(const View grid, file.take("grid"));
+  if (values.dtype != DType::kF32 || values.rank != 2 || values.dim(1) != engine.info().patch_values) {
+    return err(Code::kInvalidArgument, "{}: pixel_values is {}, expected f32[patches, {}]", path, tensor::describe(values), engine.info().patch_values);
+  }
+  const bool single = grid.rank == 1 && grid.dim(0) == 3;
+  if (grid.dtype != DType::kI64 || !(single || (grid.rank == 2 && grid.dim(1) == 3))) {
+    return err(Code::kInvalidArgument, "{}: grid is {}, expected i64[3] or i64[n, 3]", path, tensor::describe(grid));
+  }
+  std::vector<std::array<int64_t, 3>> grids(static_cast<size_t>(grid.elements() / 3));
+  std::memcpy(grids.data(), grid.data, static_cast<size_t>(grid.elements()) * sizeof(int64_t));
+  return evaluate::place_images(engine, ids, {values.f32(), static_cast<size_t>(values.elements())}, grids);
+}
+
+}  // namespace
+
+Result<int> logits_verb(const config::Settings& settings, const LogitsOptions& options) {
+  if (options.ids_file.empty() || options.out_file.empty()) return err(Code::kInvalidArgument, "logits needs --ids FILE.json and --out OUT.safetensors");
+  if (options.decode_from < -1) return err(Code::kInvalidArgument, "--decode-from is {}, expected 0 or more", options.decode_from);
+  evaluate::LogitsJob job;
+  LATHE_TRY(job.ids, read_ids(options.ids_file));
+  LATHE_TRY(job.chunks, parse_list("--chunks", options.chunks));
+  LATHE_TRY(const std::vector<int64_t> at, parse_list("--at", options.at));
+  LATHE_TRY(job.at, evaluate::resolve_positions(at, static_cast<int64_t>(job.ids.size())));
+  job.decode_from = options.decode_from;
+  job.draft = options.draft;
+  LATHE_TRY(engine::EngineOptions engine_settings, engine_options(settings));
+  if (settings.origin("engine.context") == config::SettingOrigin::kDefault) engine_settings.context_tokens = std::max<int64_t>(static_cast<int64_t>(job.ids.size()), 1);
+  LATHE_TRY(const std::unique_ptr<engine::Engine> engine, engine::Engine::create(engine_settings));
+  if (job.draft && !engine->info().has_draft) return err(Code::kFailedPrecondition, "--mtp: {} has no draft layer", engine_settings.model);
+  if (!options.pixels.empty()) {
+    LATHE_TRY(job.images, read_images(*engine, options.pixels, job.ids));
+  }
+  Progress progress("computing logits", static_cast<int64_t>(job.ids.size()), false);
+  LATHE_TRY(evaluate::LogitsTable table, evaluate::compute_logits(*engine, job, [&](int64_t done) { progress.update(done); }));
+  progress.finish();
+  std::vector<weights::NamedView> tensors;
+  tensors.push_back({"logits", tensor::make_view(table.logits.data(), DType::kF32, {table.rows, table.vocabulary})});
+  if (job.draft) tensors.push_back({"mtp_logits", tensor::make_view(table.draft_logits.data(), DType::kF32, {table.rows, table.vocabulary})});
+  LATHE_TRY_VOID(weights::write_safetensors(options.out_file, tensors));
+  return 0;
+}
+
+}  // namespace lathe::apps

@@ -1,0 +1,160 @@
+// lathe: one program, one verb per job. The command line is bound to the settings registry here and nowhere else.
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <functional>
+#include <optional>
+
+#include "apps/run.h"
+#include "apps/settings.h"
+#include "apps/verbs.h"
+#include "config/settings_json.h"
+#include "observe/logging.h"
+
+extern char** environ;
+
+namespace lathe::apps {
+namespace {
+
+/// What the command line gave.
+struct CommandLine {
+  std::vector<std::pair<std::string, std::string>> flags;  ///< setting name, text
+  std::string settings_file;
+  std::string model;  ///< positional
+  RunOptions run;
+  LogitsOptions logits;
+  InspectOptions inspect;
+  bool config_schema = false;
+  bool config_json = false;
+};
+
+/// "--engine.threads,--threads,-t"
+std::string flag_names(const config::SettingSpec& spec) {
+  std::string names = spec.flag();
+  for (const std::string& alias : spec.aliases) names += (alias.size() == 1 ? ",-" : ",--") + alias;
+  return names;
+}
+
+void bind_settings(CLI::App& verb, CommandLine& line, const std::vector<std::string>& groups) {
+  for (const config::SettingSpec& spec : registry().specs()) {
+    const std::string group = spec.name.substr(0, spec.name.find('.'));
+    if (std::find(groups.begin(), groups.end(), group) == groups.end()) continue;
+    const auto store = [&line, name = spec.name](const std::string& text) { line.flags.emplace_back(name, text); };
+    CLI::Option* option = nullptr;
+    if (spec.type == config::SettingType::kBool) {
+      option = verb.add_flag_function(flag_names(spec), [store](std::int64_t count) { store(count > 0 ? "true" : "false"); }, spec.help);
+    } else {
+      option = verb.add_option_function<std::string>(flag_names(spec), store, spec.help + " (" + config::setting_expectation(spec) + "; default " + config::setting_text(spec.default_value) + ")");
+      option->type_name("");
+    }
+    option->group(group);
+  }
+  verb.add_option("--settings", line.settings_file, "JSON file with settings; flags and environment win over it.")->group("settings")->type_name("FILE");
+}
+
+CLI::App* add_verb(CLI::App& app, CommandLine& line, const std::string& name, const std::string& help, const std::vector<std::string>& groups, bool model = true) {
+  CLI::App* verb = app.add_subcommand(name, help);
+  if (model) verb->add_option("MODEL", line.model, "Model directory (default: the built-in model).")->type_name("");
+  bind_settings(*verb, line, groups);
+  return verb;
+}
+
+void add_run(CLI::App& app, CommandLine& line) {
+  CLI::App* verb = add_verb(app, line, "run", "Answer a prompt, or chat in the terminal.", {"engine", "sampling", "log"});
+  RunOptions& run = line.run;
+  verb->add_option_function<std::string>("-p,--prompt", [&run](const std::string& text) { run.prompt = text, run.has_prompt = true; }, "One user turn.")->type_name("TEXT");
+  verb->add_option("-f,--file", run.prompt_file, "Read the prompt from a file; - is stdin.")->type_name("FILE");
+  verb->add_flag("--chat,-i,--interactive", run.chat, "Chat with history (the default on a terminal without -p).");
+  verb->add_flag("--raw", run.raw, "No chat template: the text as it is, special tokens parsed.");
+  verb->add_option("--system", run.system, "System prompt.")->type_name("TEXT");
+  verb->add_option("--reasoning-effort", run.reasoning_effort, "low, high or max (what the model's template tells apart).")->type_name("EFFORT");
+  verb->add_option("--image", run.images, "Pictures of the first turn (PNG).")->type_name("FILE");
+  verb->add_option("--stop", run.stop, "End the answer before this text; may be repeated.")->type_name("TEXT");
+  verb->add_option("--logit-bias", run.logit_bias, "ID=VALUE, added to a token's logit; may be repeated.")->type_name("ID=VALUE");
+  verb->add_flag("--hide-reasoning", run.hide_reasoning, "Show the answer only.");
+  verb->add_flag("--ignore-eos", run.ignore_eos, "Go on behind stop tokens.");
+  verb->add_flag("--json", run.json, "One JSON object with text, usage and timings.");
+  verb->add_option("--trace", run.trace, "Write a timeline as Chrome trace JSON.")->type_name("FILE");
+}
+
+void add_others(CLI::App& app, CommandLine& line) {
+  CLI::App* logits = add_verb(app, line, "logits", "Logits of given ids, whole, in chunks or token by token.", {"engine", "log"});
+  logits->add_option("--ids", line.logits.ids_file, "JSON list of token ids.")->type_name("FILE");
+  logits->add_option("--out", line.logits.out_file, "Where to write `logits` (safetensors).")->type_name("FILE");
+  logits->add_option("--chunks", line.logits.chunks, "Sizes of the prefill chunks; what remains is a last one.")->type_name("N,N,…");
+  logits->add_option("--decode-from", line.logits.decode_from, "Decode token by token from this position on.")->type_name("N");
+  logits->add_option("--at", line.logits.at, "Positions to write; negative ones count from the end. Default: all.")->type_name("P,P,…");
+  logits->add_option("--pixels", line.logits.pixels, "Pictures: pixel_values [patches, C·T·P·P] and grid [n, 3].")->type_name("FILE");
+  logits->add_flag("--mtp", line.logits.draft, "Also the draft layer's logits, as `mtp_logits`.");
+
+  CLI::App* inspect = add_verb(app, line, "inspect", "Dimensions, sizes, work per token, cache bytes, chosen kernels.", {"engine", "log"});
+  inspect->add_option("--batch", line.inspect.batch, "Sequences per step, for bytes and FLOPs.")->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
+  inspect->add_flag("--json", line.inspect.json, "As JSON.");
+
+  CLI::App* config = app.add_subcommand("config", "Settings of the program.");
+  config->require_subcommand(1);
+  CLI::App* schema = config->add_subcommand("schema", "Every setting with type, range, default and cost of a change.");
+  schema->add_flag("--json", line.config_json, "As JSON (the only form).");
+  schema->callback([&line] { line.config_schema = true; });
+  bind_settings(*config->add_subcommand("show", "The values that hold, with their origin."), line, {"engine", "sampling", "log"});
+}
+
+Result<config::Settings> resolve(const CommandLine& line) {
+  config::Settings settings(registry());
+  if (!line.settings_file.empty()) LATHE_TRY_VOID(config::apply_settings_file(settings, line.settings_file));
+  std::vector<const char*> variables;
+  for (char** variable = environ; *variable != nullptr; ++variable) variables.push_back(*variable);
+  LATHE_TRY_VOID(settings.apply_environment(variables));
+  for (const auto& [name, text] : line.flags) LATHE_TRY_VOID(settings.apply_flag(name, text));
+  if (!line.model.empty()) LATHE_TRY_VOID(settings.apply_flag("engine.model", line.model));
+  return settings;
+}
+
+base::LogLevel log_level(const std::string& name) {
+  if (name == "debug") return base::LogLevel::kDebug;
+  if (name == "info") return base::LogLevel::kInfo;
+  return name == "error" ? base::LogLevel::kError : base::LogLevel::kWarning;
+}
+
+Result<int> dispatch(const CLI::App& app, const CommandLine& line) {
+  LATHE_TRY(const config::Settings settings, resolve(line));
+  const observe::Logging logging({.level = log_level(settings.get_string("log.level")), .json = settings.get_bool("log.json")});
+  const std::string verb = app.get_subcommands().front()->get_name();
+  if (verb == "run") return run_verb(settings, line.run);
+  if (verb == "logits") return logits_verb(settings, line.logits);
+  if (verb == "inspect") return inspect_verb(settings, line.inspect);
+  return config_verb(settings, line.config_schema);
+}
+
+int run_program(int argc, char** argv) {
+  CommandLine line;
+  CLI::App app("lathe: inference for hybrid linear-attention models of the GLM-5.3-Flash family.", "lathe");
+  app.set_version_flag("--version", std::string("lathe ") + LATHE_VERSION);
+  app.require_subcommand(1);
+  app.failure_message([](const CLI::App*, const CLI::Error& error) { return std::string("error: ") + error.what() + "\n"; });
+  add_run(app, line);
+  add_others(app, line);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
+  }
+  auto result = dispatch(app, line);
+  if (result) return *result;
+  std::fprintf(stderr, "error: %s\n", result.error().message.c_str());
+  return base::exit_code(result.error().code);
+}
+
+}  // namespace
+}  // namespace lathe::apps
+
+int main(int argc, char** argv) {
+  try {
+    return lathe::apps::run_program(argc, argv);
+  } catch (const std::bad_alloc&) {
+    std::fputs("error: out of memory\n", stderr);
+  } catch (const std::exception& exception) {  // a library's; ours report through Result
+    std::fprintf(stderr, "error: %s\n", exception.what());
+  }
+  return 1;
+}

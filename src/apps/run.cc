@@ -1,0 +1,239 @@
+#include "apps/run.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <iostream>
+#include <iterator>
+#include <memory>
+
+#include "apps/answer.h"
+#include "apps/settings.h"
+#include "apps/terminal.h"
+#include "base/file.h"
+#include "observe/timeline.h"
+
+namespace lathe::apps {
+namespace {
+
+constexpr int kExitInterrupted = 130;
+
+Result<std::pair<TokenId, float>> parse_bias(const std::string& text) {
+  const size_t equals = text.find('=');
+  TokenId id = -1;
+  float bias = 0;
+  if (equals != std::string::npos) {
+    const char* const end = text.data() + text.size();
+    const auto [id_end, id_error] = std::from_chars(text.data(), text.data() + equals, id);
+    const auto [bias_end, bias_error] = std::from_chars(text.data() + equals + 1, end, bias);
+    if (id_error == std::errc() && bias_error == std::errc() && id_end == text.data() + equals && bias_end == end) return std::pair(id, bias);
+  }
+  return err(Code::kInvalidArgument, "--logit-bias '{}': expected ID=VALUE", text);
+}
+
+Result<std::string> read_stream(std::istream& in) {
+  std::string text(std::istreambuf_iterator<char>(in), {});
+  if (text.size() > base::kLimits.prompt_bytes) return err(Code::kInvalidArgument, "the prompt has {} bytes, the limit is {}", text.size(), base::kLimits.prompt_bytes);
+  return text;
+}
+
+/// The prompt text, if there is one to be had without asking on a terminal.
+Result<std::string> prompt_text(const RunOptions& options) {
+  std::string text = options.prompt;
+  if (!options.has_prompt) {
+    if (options.prompt_file.empty() || options.prompt_file == "-") {
+      LATHE_TRY(text, read_stream(std::cin));
+    } else {
+      LATHE_TRY(text, base::read_file(options.prompt_file, base::kLimits.prompt_bytes));
+    }
+  }
+  if (text.empty()) return err(Code::kInvalidArgument, "the prompt is empty: expected text after -p, in a file or on stdin");
+  return text;
+}
+
+config::Json user_message(const std::string& text, size_t images) {
+  config::Json::Object message{{"role", "user"}, {"content", text}};
+  if (images > 0) {
+    config::Json::Array parts;
+    for (size_t i = 0; i < images; ++i) parts.push_back(config::Json::Object{{"type", "image"}});
+    parts.push_back(config::Json::Object{{"type", "text"}, {"text", text}});
+    message[1].second = std::move(parts);
+  }
+  return message;
+}
+
+/// One run: model, options and what they resolve to.
+class Run {
+ public:
+  Run(const RunOptions& options, TextModel model, AnswerOptions answer) : options_(options), model_(std::move(model)), answer_(std::move(answer)) {}
+
+  Result<int> once() {
+    LATHE_TRY(const std::string text, prompt_text(options_));
+    LATHE_TRY(Prompt prompt, options_.raw ? model_.raw_prompt(text) : first_turn(text));
+    LATHE_TRY(const Answer answer, answer_to(std::move(prompt)));
+    if (options_.json) {
+      print(to_json(answer).dump({.item_separator = ", ", .key_separator = ": "}) + "\n");
+    } else if (answer.text.empty() || answer.text.back() != '\n') {
+      print("\n");
+    }
+    return InterruptGuard::interrupted() ? kExitInterrupted : 0;
+  }
+
+  Result<int> chat() {
+    messages_ = system_messages();
+    std::string line;
+    std::vector<std::string> images = options_.images;
+    if (stdout_is_terminal()) print("Chat with " + model_.directory + ". /clear starts anew, /quit or Ctrl-D ends; Ctrl-C stops an answer.\n");
+    for (;;) {
+      if (stdin_is_terminal()) print(colour("\x1b[1m", "> "));
+      InterruptGuard::clear();
+      if (!std::getline(std::cin, line)) {
+        if (InterruptGuard::interrupted() && !std::cin.eof()) {
+          std::cin.clear();
+          clearerr(stdin);
+          print("\n");
+          continue;
+        }
+        print("\n");
+        return 0;
+      }
+      if (line == "/quit" || line == "/exit") return 0;
+      if (line == "/clear") {
+        messages_ = system_messages();
+        history_images_.clear();
+        continue;
+      }
+      if (line.empty()) continue;
+      auto done = turn(line, std::exchange(images, {}));
+      if (!done) print("error: " + done.error().message + "\n");  // a chat survives a turn that does not fit
+    }
+  }
+
+  void trace_to(std::unique_ptr<observe::Timeline> timeline) {
+    timeline_ = std::move(timeline);
+    model_.engine->device().set_recorder(timeline_.get());
+  }
+  Result<void> write_trace() {
+    if (!timeline_) return {};
+    model_.engine->device().set_recorder(nullptr);
+    return timeline_->write(options_.trace);
+  }
+
+ private:
+  std::string colour(std::string_view code, std::string_view text) const {
+    return stdout_has_colour() ? fmt::format("{}{}\x1b[0m", code, text) : std::string(text);
+  }
+
+  config::Json::Array system_messages() const {
+    config::Json::Array messages;
+    if (!options_.system.empty()) messages.push_back(config::Json::Object{{"role", "system"}, {"content", options_.system}});
+    return messages;
+  }
+
+  config::Json::Object variables() const {
+    config::Json::Object out;
+    if (!options_.reasoning_effort.empty()) out.emplace_back("reasoning_effort", options_.reasoning_effort);
+    return out;
+  }
+
+  Result<Prompt> first_turn(const std::string& text) {
+    config::Json::Array messages = system_messages();
+    messages.push_back(user_message(text, options_.images.size()));
+    return model_.chat_prompt(config::Json(std::move(messages)), variables(), options_.images);
+  }
+
+  Result<Answer> answer_to(Prompt prompt) {
+    return make_answer(model_, std::move(prompt), answer_, [&](std::string_view piece, bool reasoning) {
+      if (options_.json) return;
+      if (reasoning && options_.hide_reasoning) return;
+      if (std::exchange(was_reasoning_, reasoning) && !reasoning && !options_.hide_reasoning) print("\n");
+      print(reasoning ? colour("\x1b[2m", piece) : std::string(piece));
+    });
+  }
+
+  Result<void> turn(const std::string& text, std::vector<std::string> images) {
+    config::Json::Array messages = messages_;
+    messages.push_back(user_message(text, images.size()));
+    std::vector<std::string> all_images = history_images_;
+    all_images.insert(all_images.end(), images.begin(), images.end());
+    LATHE_TRY(Prompt prompt, model_.chat_prompt(config::Json(messages), variables(), all_images));
+    LATHE_TRY(const Answer answer, answer_to(std::move(prompt)));
+    print("\n");
+    config::Json::Object reply{{"role", "assistant"}, {"content", answer.text}};
+    if (!answer.reasoning.empty()) reply.emplace_back("reasoning_content", answer.reasoning);
+    messages.push_back(std::move(reply));
+    messages_ = std::move(messages);
+    history_images_ = std::move(all_images);
+    was_reasoning_ = false;
+    return {};
+  }
+
+  config::Json to_json(const Answer& answer) const {
+    const auto ms = [](int64_t ns) { return static_cast<double>(ns) / 1e6; };
+    const auto rate = [](int64_t count, int64_t ns) { return ns > 0 ? static_cast<double>(count) * 1e9 / static_cast<double>(ns) : 0.0; };
+    config::Json::Object usage{{"prompt_tokens", answer.prompt_tokens}, {"completion_tokens", answer.output_tokens}, {"total_tokens", answer.prompt_tokens + answer.output_tokens}};
+    config::Json::Object timings{{"load_ms", ms(model_.load_ns)},
+                                 {"prompt_ms", ms(answer.prompt_ns)},
+                                 {"prompt_per_second", rate(answer.prompt_tokens, answer.prompt_ns)},
+                                 {"predicted_ms", ms(answer.decode_ns)},
+                                 {"predicted_per_second", rate(answer.output_tokens - 1, answer.decode_ns)}};
+    config::Json::Object out{{"text", answer.text}, {"reasoning", answer.reasoning}, {"finish_reason", answer.finish}, {"usage", std::move(usage)}, {"timings", std::move(timings)}};
+    return out;
+  }
+
+  const RunOptions& options_;
+  TextModel model_;
+  AnswerOptions answer_;
+  config::Json::Array messages_;
+  std::vector<std::string> history_images_;
+  bool was_reasoning_ = false;
+  std::unique_ptr<observe::Timeline> timeline_;
+};
+
+Result<void> check_options(const RunOptions& options) {
+  if (options.has_prompt && !options.prompt_file.empty()) return err(Code::kInvalidArgument, "-p and -f both give a prompt: expected one of them");
+  if (options.chat && (options.has_prompt || options.raw || options.json)) {
+    return err(Code::kInvalidArgument, "--chat reads turns from the terminal: it does not go with -p, --raw or --json");
+  }
+  if (options.raw && (!options.system.empty() || !options.images.empty() || !options.reasoning_effort.empty())) {
+    return err(Code::kInvalidArgument, "--raw takes the text as it is: it does not go with --system, --image or --reasoning-effort");
+  }
+  return {};
+}
+
+Result<void> check_effort(const TextModel& model, const std::string& effort) {
+  if (effort.empty() || !model.chat) return {};
+  const text::ReasoningEfforts efforts = model.chat->reasoning_efforts();
+  if (efforts.supports(effort)) return {};
+  std::string known;
+  for (const std::string& name : efforts.distinct) known += (known.empty() ? "" : ", ") + name;
+  return err(Code::kInvalidArgument, "--reasoning-effort is '{}', the model's template tells apart: {}", effort, known.empty() ? "none" : known);
+}
+
+}  // namespace
+
+Result<int> run_verb(const config::Settings& settings, const RunOptions& options) {
+  LATHE_TRY_VOID(check_options(options));
+  LATHE_TRY(const engine::EngineOptions engine_settings, engine_options(settings));
+  LATHE_TRY(TextModel model, TextModel::load(engine_settings));
+  LATHE_TRY_VOID(check_effort(model, options.reasoning_effort));
+  AnswerOptions answer{.sampling = sampling_params(settings, model.defaults),
+                       .max_tokens = settings.get_int("sampling.max-tokens"),
+                       .stop = options.stop,
+                       .ignore_eos = options.ignore_eos,
+                       .quiet = options.json};
+  for (const std::string& text : options.logit_bias) {
+    LATHE_TRY(const auto bias, parse_bias(text));
+    answer.sampling.logit_bias.insert(bias);
+  }
+  LATHE_TRY_VOID(answer.sampling.validate(model.engine->sampled_vocabulary()));
+  const InterruptGuard guard;
+  Run run(options, std::move(model), std::move(answer));
+  if (!options.trace.empty()) run.trace_to(std::make_unique<observe::Timeline>());
+  const bool chat = options.chat || (!options.has_prompt && options.prompt_file.empty() && !options.raw && !options.json && stdin_is_terminal());
+  LATHE_TRY(const int code, chat ? run.chat() : run.once());
+  LATHE_TRY_VOID(run.write_trace());
+  return code;
+}
+
+}  // namespace lathe::apps

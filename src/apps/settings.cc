@@ -1,0 +1,144 @@
+#include "apps/settings.h"
+
+#include <unistd.h>
+
+#include <cstdlib>
+
+#include "base/file.h"
+
+namespace lathe::apps {
+namespace {
+
+using config::SettingCost;
+using config::SettingSpec;
+using config::SettingType;
+
+SettingSpec integer(std::string name, std::string unit, int64_t value, double min, double max, SettingCost cost, std::string help, std::vector<std::string> aliases = {}) {
+  return {.name = std::move(name), .type = SettingType::kInt, .unit = std::move(unit), .default_value = value, .min = min, .max = max, .choices = {}, .cost = cost,
+          .help = std::move(help), .aliases = std::move(aliases)};
+}
+SettingSpec number(std::string name, double value, double min, double max, std::string help, std::vector<std::string> aliases) {
+  return {.name = std::move(name), .type = SettingType::kNumber, .unit = "", .default_value = value, .min = min, .max = max, .choices = {}, .cost = SettingCost::kHot,
+          .help = std::move(help), .aliases = std::move(aliases)};
+}
+SettingSpec text(std::string name, std::string help, std::vector<std::string> aliases = {}) {
+  return {.name = std::move(name), .type = SettingType::kString, .unit = "", .default_value = std::string(), .min = {}, .max = {}, .choices = {}, .cost = SettingCost::kReload,
+          .help = std::move(help), .aliases = std::move(aliases)};
+}
+SettingSpec choice(std::string name, std::string value, std::vector<std::string> choices, std::string help, std::vector<std::string> aliases = {}) {
+  return {.name = std::move(name), .type = SettingType::kChoice, .unit = "", .default_value = std::move(value), .min = {}, .max = {}, .choices = std::move(choices),
+          .cost = SettingCost::kReload, .help = std::move(help), .aliases = std::move(aliases)};
+}
+SettingSpec flag(std::string name, std::string help, std::vector<std::string> aliases = {}) {
+  return {.name = std::move(name), .type = SettingType::kBool, .unit = "", .default_value = false, .min = {}, .max = {}, .choices = {}, .cost = SettingCost::kReload,
+          .help = std::move(help), .aliases = std::move(aliases)};
+}
+
+void declare_engine(config::SettingRegistry& r) {
+  r.declare(text("engine.model", "Model directory; empty: the built-in model.", {"model", "m"}));
+  r.declare(choice("engine.dtype", "bfloat16", {"float32", "bfloat16"},
+                   "float32: exact mode, every activation and cache in FP32. bfloat16: fast mode, BF16 inputs of linear layers, FP32 sums.", {"dtype"}));
+  r.declare(choice("engine.mla-prefill", "absorbed", {"absorbed", "expanded"}, "How prompts attend to latents; decoding is always absorbed.", {"mla-prefill"}));
+  r.declare(integer("engine.threads", "threads", 0, 0, 4096, SettingCost::kRestart, "Worker threads; 0: one per available processor.", {"threads", "t"}));
+  r.declare(text("engine.isa", "Instruction set to use instead of the best one: scalar, avx2, avx512, avx512_vnni, avx512_bf16.", {"isa"}));
+  r.declare(text("engine.kernel", "Kernels to use instead of the chosen ones: op=variant, separated by commas.", {"kernel"}));
+  r.declare(flag("engine.no-fallback", "Refuse to run when an op has no kernel of its own.", {"no-fallback"}));
+  r.declare(integer("engine.context", "tokens", 8192, 1, 16777216, SettingCost::kReload, "Tokens of prompt and answer together that a sequence can hold.",
+                    {"context", "ctx-size", "max-model-len", "c"}));
+  r.declare(integer("engine.batch-tokens", "tokens", 512, 1, 65536, SettingCost::kReload, "Rows of one step: prompts are read in chunks of at most this many tokens.",
+                    {"batch-tokens", "batch-size", "b"}));
+}
+
+void declare_sampling(config::SettingRegistry& r) {
+  r.declare(number("sampling.temperature", 1, 0, 100, "0: greedy. Not given: the model's own default.", {"temperature", "temp"}));
+  r.declare(number("sampling.top-p", 1, 0, 1, "Keep the most likely tokens up to this sum of probability. Not given: the model's own default.", {"top-p"}));
+  r.declare(integer("sampling.top-k", "tokens", 0, 0, 1048576, SettingCost::kHot, "Keep this many most likely tokens; 0: all. Not given: the model's own default.", {"top-k"}));
+  r.declare(number("sampling.min-p", 0, 0, 0.999, "Drop tokens less likely than this share of the most likely one.", {"min-p"}));
+  r.declare(integer("sampling.seed", "", 0, 0, 9.2e18, SettingCost::kHot, "Same seed, same text.", {"seed", "s"}));
+  r.declare(number("sampling.repetition-penalty", 1, 0.01, 10, "Weakens ids that occurred in prompt or answer.", {"repetition-penalty", "repeat-penalty"}));
+  r.declare(number("sampling.presence-penalty", 0, -2, 2, "Subtracted once from ids of the answer.", {"presence-penalty"}));
+  r.declare(number("sampling.frequency-penalty", 0, -2, 2, "Subtracted from ids of the answer per occurrence.", {"frequency-penalty"}));
+  r.declare(integer("sampling.max-tokens", "tokens", 1024, 1, 16777216, SettingCost::kHot, "Longest answer.", {"max-tokens", "n-predict", "n"}));
+}
+
+void declare_log(config::SettingRegistry& r) {
+  r.declare(choice("log.level", "warning", {"debug", "info", "warning", "error"}, "Least severe messages to show.", {"log-level"}));
+  r.declare(flag("log.json", "Log lines as JSON.", {"log-json"}));
+}
+
+std::string directory_of(const std::string& path) {
+  const size_t slash = path.rfind('/');
+  return slash == std::string::npos ? "." : path.substr(0, slash);
+}
+
+std::string program_directory() {
+  char buffer[4096];
+  const ssize_t length = ::readlink("/proc/self/exe", buffer, sizeof(buffer) - 1);
+  return length <= 0 ? "." : directory_of(std::string(buffer, static_cast<size_t>(length)));
+}
+
+}  // namespace
+
+const config::SettingRegistry& registry() {
+  static const config::SettingRegistry kRegistry = [] {
+    config::SettingRegistry r;
+    declare_engine(r);
+    declare_sampling(r);
+    declare_log(r);
+    for (const char* name : {"LATHE_BUILTIN", "LATHE_ISA", "LATHE_TEST_DATA", "LATHE_PLANT"}) r.reserve_environment(name);
+    return r;
+  }();
+  return kRegistry;
+}
+
+Result<engine::EngineOptions> engine_options(const config::Settings& settings) {
+  engine::EngineOptions options;
+  options.model = settings.get_string("engine.model");
+  if (options.model.empty()) {
+    LATHE_TRY(options.model, builtin_model());
+  }
+  options.precision = settings.get_string("engine.dtype") == "float32" ? models::Precision::kExact : models::Precision::kFast;
+  options.prefill_mla = settings.get_string("engine.mla-prefill") == "expanded" ? models::MlaPath::kExpanded : models::MlaPath::kAbsorbed;
+  options.cpu.threads = static_cast<int>(settings.get_int("engine.threads"));
+  options.cpu.isa = settings.get_string("engine.isa");
+  options.no_fallback = settings.get_bool("engine.no-fallback");
+  options.context_tokens = settings.get_int("engine.context");
+  options.batch_tokens = settings.get_int("engine.batch-tokens");
+  const std::string& list = settings.get_string("engine.kernel");
+  for (size_t at = 0; at < list.size();) {
+    const size_t end = std::min(list.find(',', at), list.size());
+    const std::string pair = list.substr(at, end - at);
+    const size_t equals = pair.find('=');
+    if (equals == std::string::npos || equals == 0 || equals + 1 == pair.size()) {
+      return err(Code::kInvalidArgument, "--kernel '{}': expected op=variant", pair);
+    }
+    options.kernels[pair.substr(0, equals)] = pair.substr(equals + 1);
+    at = end + 1;
+  }
+  return options;
+}
+
+engine::SamplingParams sampling_params(const config::Settings& settings, const models::GenerationDefaults& defaults) {
+  const auto given = [&](const char* name) { return settings.origin(name) != config::SettingOrigin::kDefault; };
+  engine::SamplingParams params;
+  params.temperature = given("sampling.temperature") ? settings.get_number("sampling.temperature") : defaults.temperature.value_or(1.0);
+  params.top_p = given("sampling.top-p") ? settings.get_number("sampling.top-p") : defaults.top_p.value_or(1.0);
+  params.top_k = static_cast<int32_t>(given("sampling.top-k") ? settings.get_int("sampling.top-k") : defaults.top_k.value_or(0));
+  params.min_p = settings.get_number("sampling.min-p");
+  params.repetition_penalty = settings.get_number("sampling.repetition-penalty");
+  params.presence_penalty = settings.get_number("sampling.presence-penalty");
+  params.frequency_penalty = settings.get_number("sampling.frequency-penalty");
+  params.seed = static_cast<uint64_t>(settings.get_int("sampling.seed"));
+  return params;
+}
+
+Result<std::string> builtin_model() {
+  if (const char* given = std::getenv("LATHE_BUILTIN"); given != nullptr) return std::string(given);
+  const std::string beside = program_directory();
+  for (const std::string& path : {beside + "/builtin", beside + "/../share/lathe/builtin", std::string(LATHE_SOURCE_DIR "/data/builtin")}) {
+    if (base::file_exists(path + "/config.json")) return path;
+  }
+  return err(Code::kNotFound, "the built-in model was not found beside the program or in {}; set LATHE_BUILTIN to its directory", LATHE_SOURCE_DIR "/data/builtin");
+}
+
+}  // namespace lathe::apps

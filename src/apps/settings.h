@@ -1,0 +1,22 @@
+#pragma once
+// Every setting of the program, declared once. Flags, environment variables, settings files, help and `config schema` come from here.
+
+#include "base/result.h"
+#include "config/settings.h"
+#include "engine/engine.h"
+#include "engine/sampler.h"
+#include "models/glm5_next_config.h"
+
+namespace lathe::apps {
+
+const config::SettingRegistry& registry();
+
+/// The part of the settings that make an engine. Errors: invalid_argument (kernel list that is no op=variant).
+Result<engine::EngineOptions> engine_options(const config::Settings& settings);
+/// Sampling; temperature, top-p and top-k that nobody set come from the model's generation_config.json.
+engine::SamplingParams sampling_params(const config::Settings& settings, const models::GenerationDefaults& defaults);
+
+/// Directory of the built-in model: $LATHE_BUILTIN, else beside the program, else the source tree it was built from.
+Result<std::string> builtin_model();
+
+}  // namespace lathe::apps

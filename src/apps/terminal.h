@@ -1,0 +1,48 @@
+#pragma once
+// What programs show to people: progress on stderr, dimmed text, Ctrl-C as a request. Quiet where nobody looks.
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace lathe::apps {
+
+bool stdin_is_terminal();
+bool stdout_is_terminal();
+bool stderr_is_terminal();
+/// Colours on stdout: a terminal and no NO_COLOR.
+bool stdout_has_colour();
+
+/// A line on stderr that is redrawn: "reading prompt  1024/65536  12 s left". Nothing if stderr is no terminal or `quiet`.
+class Progress {
+ public:
+  Progress(std::string what, int64_t total, bool quiet);
+  ~Progress();
+  void update(int64_t done);
+  /// Removes the line.
+  void finish();
+
+ private:
+  std::string what_;
+  int64_t total_;
+  bool shown_ = false;
+  bool enabled_;
+  int64_t begin_ns_;
+  int64_t last_ns_ = 0;
+};
+
+/// While alive, SIGINT only sets a flag.
+class InterruptGuard {
+ public:
+  InterruptGuard();
+  ~InterruptGuard();
+  InterruptGuard(const InterruptGuard&) = delete;
+  InterruptGuard& operator=(const InterruptGuard&) = delete;
+  static bool interrupted();
+  static void clear();
+};
+
+/// Writes to stdout at once. False if nobody reads any more.
+bool print(std::string_view text);
+
+}  // namespace lathe::apps

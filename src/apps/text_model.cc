@@ -1,0 +1,86 @@
+#include "apps/text_model.h"
+
+#include <algorithm>
+
+#include "base/clock.h"
+#include "base/file.h"
+
+namespace lathe::apps {
+namespace {
+
+Result<media::PreprocessConfig> load_preprocess(const std::string& directory) {
+  const std::string path = directory + "/preprocessor_config.json";
+  if (!base::file_exists(path)) return media::PreprocessConfig{};
+  LATHE_TRY(const config::Json json, config::read_json_file(path, base::kLimits.config_bytes));
+  auto parsed = media::parse_preprocess_config(json);
+  if (!parsed) return base::forward_error(parsed, path);
+  return parsed;
+}
+
+}  // namespace
+
+Result<TextModel> TextModel::load(const engine::EngineOptions& given) {
+  const int64_t begin = base::now_ns();
+  TextModel model;
+  model.directory = given.model;
+  LATHE_TRY(model.tokenizer, text::Tokenizer::load(given.model + "/tokenizer.json"));
+  auto chat = text::ChatTemplate::load(given.model);
+  if (chat) {
+    model.chat = std::move(*chat);
+  } else if (chat.error().code != Code::kNotFound) {
+    return base::forward_error(chat);
+  }
+  LATHE_TRY(model.preprocess, load_preprocess(given.model));
+  LATHE_TRY(model.defaults, models::read_generation_config(given.model));
+  engine::EngineOptions options = given;
+  options.sampled_vocabulary = model.tokenizer->vocab_size();
+  LATHE_TRY(model.engine, engine::Engine::create(options));
+  const models::ModelInfo& info = model.engine->info();
+  if (model.tokenizer->vocab_size() > info.vocabulary) {
+    return err(Code::kInvalidArgument, "the tokenizer of {} has ids up to {}, the model has only {} rows", given.model, model.tokenizer->vocab_size() - 1, info.vocabulary);
+  }
+  model.stop_tokens = info.stop_tokens;
+  for (const TokenId id : model.defaults.eos) {
+    if (std::find(model.stop_tokens.begin(), model.stop_tokens.end(), id) == model.stop_tokens.end()) model.stop_tokens.push_back(id);
+  }
+  model.think_open = model.tokenizer->find("<think>").value_or(-1);
+  model.think_close = model.tokenizer->find("</think>").value_or(-1);
+  model.load_ns = base::now_ns() - begin;
+  return model;
+}
+
+Result<Prompt> TextModel::chat_prompt(const config::Json& messages, const config::Json::Object& variables, const std::vector<std::string>& image_files) {
+  if (!chat) return err(Code::kFailedPrecondition, "{} has no chat template: use --raw", directory);
+  LATHE_TRY(const text::MarkedText rendered, chat->render({.messages = &messages, .variables = variables}));
+  LATHE_TRY(const std::vector<TokenId> ids, tokenizer->encode_marked(rendered));
+  const TokenId placeholder = engine->info().image_token;
+  Prompt prompt;
+  size_t next_image = 0;
+  for (const TokenId id : ids) {
+    if (id != placeholder || placeholder < 0 || image_files.empty()) {
+      prompt.ids.push_back(id);
+      continue;
+    }
+    if (next_image == image_files.size()) return err(Code::kInvalidArgument, "the prompt has more image placeholders than the {} pictures given", image_files.size());
+    LATHE_TRY(const media::Image image, media::read_image(image_files[next_image++]));
+    const media::Patches patches = media::preprocess(image, preprocess);
+    LATHE_TRY(models::ImageRows rows, engine->model().encode_image({.patches = patches.values, .height = patches.grid_height, .width = patches.grid_width}));
+    const auto begin = static_cast<int64_t>(prompt.ids.size());
+    prompt.ids.insert(prompt.ids.end(), static_cast<size_t>(rows.rows.dim(0)), placeholder);
+    prompt.images.push_back({.begin = begin, .rows = std::move(rows)});
+  }
+  if (next_image != image_files.size()) {
+    return err(Code::kInvalidArgument, "{} pictures were given, the model's template places {}", image_files.size(), next_image);
+  }
+  prompt.opens_reasoning = think_open >= 0 && !prompt.ids.empty() && prompt.ids.back() == think_open;
+  return prompt;
+}
+
+Result<Prompt> TextModel::raw_prompt(const std::string& text) {
+  Prompt prompt;
+  LATHE_TRY(prompt.ids, tokenizer->encode(text));
+  prompt.opens_reasoning = think_open >= 0 && !prompt.ids.empty() && prompt.ids.back() == think_open;
+  return prompt;
+}
+
+}  // namespace lathe::apps

@@ -1,0 +1,32 @@
+#pragma once
+// The verbs behind the command line, apart from run.h. Each returns the exit code.
+
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "config/settings.h"
+
+namespace lathe::apps {
+
+struct LogitsOptions {
+  std::string ids_file;   ///< --ids: JSON list of token ids
+  std::string out_file;   ///< --out
+  std::string chunks;     ///< "33,1,30"
+  std::string at;         ///< "0,-1"
+  std::string pixels;     ///< safetensors with pixel_values and grid
+  int64_t decode_from = -1;
+  bool draft = false;     ///< --mtp
+};
+Result<int> logits_verb(const config::Settings& settings, const LogitsOptions& options);
+
+struct InspectOptions {
+  int64_t batch = 1;
+  bool json = false;
+};
+Result<int> inspect_verb(const config::Settings& settings, const InspectOptions& options);
+
+/// Prints the schema, or the values that hold with their origin.
+Result<int> config_verb(const config::Settings& settings, bool schema);
+
+}  // namespace lathe::apps

@@ -1,0 +1,61 @@
+#include "engine/engine.h"
+
+#include "models/registry.h"
+
+namespace lathe::engine {
+namespace {
+
+// A block of 64 tokens: large enough that tables are short, small enough that a short chat wastes little.
+constexpr int64_t kBlockTokens = 64;
+
+}  // namespace
+
+cache::StoreOptions store_options(const EngineOptions& options, const models::ModelInfo& info) {
+  const int64_t multiple = std::max<int64_t>(info.block_tokens_multiple, 1);
+  const int64_t block = (kBlockTokens + multiple - 1) / multiple * multiple;
+  const int64_t tokens = options.context_tokens + options.tentative_max;
+  return {.block_tokens = block,
+          .blocks = (tokens + block - 1) / block * options.sequences,
+          .slots = options.sequences,
+          .tentative_max = options.tentative_max,
+          .keep_stale_slots = options.keep_stale_slots};
+}
+
+Result<std::unique_ptr<Engine>> Engine::create(const EngineOptions& options) {
+  std::unique_ptr<Engine> engine(new Engine(options));
+  LATHE_TRY(engine->device_, backend::make_cpu_device(options.cpu));
+  LATHE_TRY(engine->dispatch_, backend::Dispatch::create(*engine->device_, {.no_fallback = options.no_fallback,
+                                                                            .kernels = options.kernels,
+                                                                            .host_reference = backend::reference_table()}));
+  const models::ModelOptions model_options{.precision = options.precision,
+                                           .prefill_mla = options.prefill_mla,
+                                           .max_batch_tokens = options.batch_tokens,
+                                           .tentative_max = options.tentative_max,
+                                           .draft = options.draft,
+                                           .vision = options.vision,
+                                           .shards = {},
+                                           .groups = {}};
+  LATHE_TRY(engine->model_, models::load_model(options.model, *engine->dispatch_, model_options));
+  const models::ModelInfo& info = engine->model_->info();
+  if (options.context_tokens < 1 || options.context_tokens > info.max_positions) {
+    return err(Code::kInvalidArgument, "context is {} tokens, the model takes 1 to {}", options.context_tokens, info.max_positions);
+  }
+  LATHE_TRY(engine->store_, cache::Store::create(*engine->device_, engine->model_->cache_families(), store_options(options, info)));
+  return engine;
+}
+
+void Engine::read_rows(const View& view, int64_t begin, int64_t count, std::vector<float>& out) {
+  const int64_t width = view.dim(1);
+  out.resize(static_cast<size_t>(count * width));
+  if (count == 0) return;
+  device_->synchronise();
+  if (view.step(0) == width) {
+    device_->copy_to_host(out.data(), view.rows(begin, begin + count).data, count * width * 4);
+    return;
+  }
+  for (int64_t row = 0; row < count; ++row) {
+    device_->copy_to_host(out.data() + row * width, view.rows(begin + row, begin + row + 1).data, width * 4);
+  }
+}
+
+}  // namespace lathe::engine
