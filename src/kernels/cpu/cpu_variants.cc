@@ -10,28 +10,26 @@ using ops::OpId;
 
 #define LATHE_VARIANT(op, name, kernel, supports) \
   ops::Variant { op, name, supports, kernel, kernel##_counted }
+/// The ops that every base level has.
+#define LATHE_LEVEL(name, level)                                                         \
+  LATHE_VARIANT(OpId::kMatmul, name, matmul_##level, supports_all),                      \
+  LATHE_VARIANT(OpId::kGateUp, name, gate_up_##level, supports_all),                     \
+  LATHE_VARIANT(OpId::kMoe, name, moe_##level, supports_moe),                            \
+  LATHE_VARIANT(OpId::kShortConv, name, short_conv_##level, supports_short_conv),        \
+  LATHE_VARIANT(OpId::kKdaGate, name, kda_gate_##level, supports_all),                   \
+  LATHE_VARIANT(OpId::kKdaRecurrence, name, kda_recurrence_##level, supports_all),       \
+  LATHE_VARIANT(OpId::kGatedNorm, name, gated_norm_##level, supports_all)
 
-constexpr ops::Variant kScalar[] = {
-    LATHE_VARIANT(OpId::kMatmul, "scalar", matmul_scalar, supports_all),
-    LATHE_VARIANT(OpId::kGateUp, "scalar", gate_up_scalar, supports_all),
-    LATHE_VARIANT(OpId::kMoe, "scalar", moe_scalar, supports_moe),
-};
-constexpr ops::Variant kAvx2[] = {
-    LATHE_VARIANT(OpId::kMatmul, "avx2", matmul_avx2, supports_all),
-    LATHE_VARIANT(OpId::kGateUp, "avx2", gate_up_avx2, supports_all),
-    LATHE_VARIANT(OpId::kMoe, "avx2", moe_avx2, supports_moe),
-};
-constexpr ops::Variant kAvx512[] = {
-    LATHE_VARIANT(OpId::kMatmul, "avx512", matmul_avx512, supports_all),
-    LATHE_VARIANT(OpId::kGateUp, "avx512", gate_up_avx512, supports_all),
-    LATHE_VARIANT(OpId::kMoe, "avx512", moe_avx512, supports_moe),
-};
+constexpr ops::Variant kScalar[] = {LATHE_LEVEL("scalar", scalar)};
+constexpr ops::Variant kAvx2[] = {LATHE_LEVEL("avx2", avx2)};
+constexpr ops::Variant kAvx512[] = {LATHE_LEVEL("avx512", avx512)};
 constexpr ops::Variant kAvx512Bf16[] = {
     LATHE_VARIANT(OpId::kMatmul, "avx512bf16", matmul_avx512bf16, supports_matmul_pairs),
     LATHE_VARIANT(OpId::kGateUp, "avx512bf16", gate_up_avx512bf16, supports_gate_up_pairs),
     LATHE_VARIANT(OpId::kMoe, "avx512bf16", moe_avx512bf16, supports_moe_pairs),
 };
 
+#undef LATHE_LEVEL
 #undef LATHE_VARIANT
 
 }  // namespace

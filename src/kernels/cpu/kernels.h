@@ -8,20 +8,22 @@ namespace lathe::kernels::cpu {
 #define LATHE_DECLARE_KERNEL(name)                                            \
   void name(const void* params, const ops::LaunchContext& context);           \
   void name##_counted(const void* params, const ops::LaunchContext& context)
+/// One entry point per level.
+#define LATHE_DECLARE_LEVELS(name)      \
+  LATHE_DECLARE_KERNEL(name##_scalar);  \
+  LATHE_DECLARE_KERNEL(name##_avx2);    \
+  LATHE_DECLARE_KERNEL(name##_avx512)
 
-LATHE_DECLARE_KERNEL(matmul_scalar);
-LATHE_DECLARE_KERNEL(matmul_avx2);
-LATHE_DECLARE_KERNEL(matmul_avx512);
+LATHE_DECLARE_LEVELS(matmul);
 LATHE_DECLARE_KERNEL(matmul_avx512bf16);
-
-LATHE_DECLARE_KERNEL(gate_up_scalar);
-LATHE_DECLARE_KERNEL(gate_up_avx2);
-LATHE_DECLARE_KERNEL(gate_up_avx512);
+LATHE_DECLARE_LEVELS(gate_up);
 LATHE_DECLARE_KERNEL(gate_up_avx512bf16);
-LATHE_DECLARE_KERNEL(moe_scalar);
-LATHE_DECLARE_KERNEL(moe_avx2);
-LATHE_DECLARE_KERNEL(moe_avx512);
+LATHE_DECLARE_LEVELS(moe);
 LATHE_DECLARE_KERNEL(moe_avx512bf16);
+LATHE_DECLARE_LEVELS(short_conv);
+LATHE_DECLARE_LEVELS(kda_gate);
+LATHE_DECLARE_LEVELS(kda_recurrence);
+LATHE_DECLARE_LEVELS(gated_norm);
 
 // What they can run (supports.cc).
 bool supports_all(const void* params);
@@ -29,7 +31,9 @@ bool supports_matmul_pairs(const void* params);
 bool supports_gate_up_pairs(const void* params);
 bool supports_moe(const void* params);
 bool supports_moe_pairs(const void* params);
+bool supports_short_conv(const void* params);
 
+#undef LATHE_DECLARE_LEVELS
 #undef LATHE_DECLARE_KERNEL
 
 }  // namespace lathe::kernels::cpu

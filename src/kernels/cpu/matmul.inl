@@ -9,6 +9,15 @@ struct FromF32 {
   static constexpr int kSteps = 1;
   LATHE_INLINE void decode(Vi raw, Vf (&out)[1]) { out[0] = as_float(raw); }
 };
+/// Values wider than BF16 are rounded to it in fast mode.
+template <class From>
+struct Rounded {
+  static constexpr int kSteps = From::kSteps;
+  LATHE_INLINE void decode(Vi raw, Vf (&out)[kSteps]) {
+    From::decode(raw, out);
+    for (int i = 0; i < kSteps; ++i) out[i] = as_float(bf16_high(out[i]));
+  }
+};
 struct FromBf16 {
   static constexpr int kSteps = 2;
   LATHE_INLINE void decode(Vi raw, Vf (&out)[2]) {
@@ -113,6 +122,8 @@ constexpr MatmulIsa base_level() {
   isa.pack_bf16 = pack<FromBf16>;
   isa.pack_f16 = pack<FromF16>;
   isa.pack_f8 = pack<FromF8>;
+  isa.pack_f32_rounded = pack<Rounded<FromF32>>;
+  isa.pack_f16_rounded = pack<Rounded<FromF16>>;
   isa.tile = kTiles;
   isa.round_bf16 = round_bf16_rows;
   isa.to_bf16 = to_bf16_rows;

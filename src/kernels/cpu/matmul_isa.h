@@ -46,6 +46,8 @@ struct MatmulIsa {
   PackFn pack_bf16 = nullptr;
   PackFn pack_f16 = nullptr;
   PackFn pack_f8 = nullptr;
+  PackFn pack_f32_rounded = nullptr;    ///< rounded to BF16 on the way
+  PackFn pack_f16_rounded = nullptr;
   const TileFn* tile = nullptr;         ///< [tile_rows + 1], by rows
   /// out[i] = x[i] rounded to BF16, as float.
   void (*round_bf16)(const float* x, int64_t count, float* out) = nullptr;

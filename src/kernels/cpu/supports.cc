@@ -1,6 +1,7 @@
 // Which problems each kernel can run. Never a question of the number of tokens or sequences: it is asked once per call site.
 #include "kernels/cpu/kernels.h"
 #include "ops/basic.h"
+#include "ops/kda.h"
 #include "ops/moe.h"
 
 namespace lathe::kernels::cpu {
@@ -44,5 +45,8 @@ bool supports_moe_pairs(const void* params) {
   const auto& p = *static_cast<const ops::MoeParams*>(params);
   return p.compute == ops::Compute::kBF16 && p.gate.count > 0 && supports_moe(params) && (pairs_possible(p.gate.items[0]) || pairs_possible(p.down.items[0]));
 }
+
+/// Pointers to the tap rows stand on the stack.
+bool supports_short_conv(const void* params) { return static_cast<const ops::ShortConvParams*>(params)->weight.dim(1) <= 64; }
 
 }  // namespace lathe::kernels::cpu

@@ -1,0 +1,201 @@
+// short_conv, kda_gate and gated_norm, all levels.
+//
+// Idea    element-wise over channels; weights and constants of a launch are brought into floats once. Rows run side by side; the conv's ring is written
+//         after every row has been read.
+// Floor   bytes of the rows in and out.
+#include <cmath>
+
+#include "kernels/cpu/kda_isa.h"
+#include "kernels/cpu/kernels.h"
+#include "kernels/cpu/rows.h"
+#include "ops/kda.h"
+
+namespace lathe::kernels::cpu {
+namespace {
+
+/// A weight vector as floats: in place, or converted into `memory`.
+const float* as_floats(const View& v, float* memory) {
+  if (v.dtype == DType::kF32) return v.f32();
+  for (int64_t i = 0; i < v.elements(); ++i) memory[i] = tensor::bf16_to_float(v.bf16()[i]);
+  return memory;
+}
+int64_t size_of(const View& v) { return static_cast<int64_t>(tensor::dtype_bytes(v.dtype)); }
+
+void tap_major(const KdaIsa& isa, const View& weight, float* out) {
+  const int64_t channels = weight.dim(0), taps = weight.dim(1);
+  if (taps == 4 && weight.step(0) == 4 && weight.dtype == DType::kF32) return isa.taps_f32(weight.f32(), channels, out);
+  if (taps == 4 && weight.step(0) == 4 && weight.dtype == DType::kBF16) return isa.taps_bf16(weight.bf16(), channels, out);
+  for (int64_t c = 0; c < channels; ++c) {
+    for (int64_t j = 0; j < taps; ++j) out[j * channels + c] = tensor::load_as_float(weight.dtype, weight.data, c * weight.step(0) + j);
+  }
+}
+
+class ShortConv {
+ public:
+  ShortConv(const KdaIsa& isa, const ops::ShortConvParams& p, const ops::LaunchContext& context)
+      : isa_(isa), p_(p), context_(context), channels_(p.x.dim(1)), taps_(p.weight.dim(1)), ring_(p.ring.dim(1)) {}
+
+  void run() {
+    const int64_t rows = p_.x.dim(0), sequences = p_.batch.sequences();
+    LATHE_COUNT(context_, kBytesRead, (3 * sequences + 1) * 4 + channels_ * taps_ * size_of(p_.weight));
+    LATHE_COUNT(context_, kWeightBytes, channels_ * taps_ * size_of(p_.weight));
+    if (rows == 0) return;
+    // Tap-major weights, a row of zeros, and per sequence the rows before the step if the ring is not float.
+    const bool convert = p_.ring.dtype != DType::kF32;
+    const int64_t history = convert ? sequences * (taps_ - 1) : 0;
+    float* const memory = static_cast<float*>(context_.scratch->shared((taps_ + 1 + history) * channels_ * 4));
+    weight_ = memory, zeros_ = memory + taps_ * channels_, history_ = memory + (taps_ + 1) * channels_;
+    tap_major(isa_, p_.weight, memory);
+    std::fill_n(memory + taps_ * channels_, channels_, 0.0f);
+    if (convert) convert_history();
+    for_pieces(context_, rows, channels_ * 4, [&](int64_t begin, int64_t end, int) {
+      for (int64_t t = begin; t < end; ++t) one_row(t);
+    });
+    for (int64_t s = 0; s < sequences; ++s) keep(s);
+  }
+
+ private:
+  static constexpr int64_t kTapsMax = 64;
+
+  int64_t ring_offset(int64_t s, int64_t position) const { return p_.slot.i32()[s] * p_.ring.step(0) + position % ring_ * p_.ring.step(1); }
+
+  void convert_history() {
+    for (int64_t s = 0; s < p_.batch.sequences(); ++s) {
+      if (p_.batch.begin.i32()[s] == p_.batch.begin.i32()[s + 1]) continue;
+      for (int64_t j = 0; j < taps_ - 1; ++j) {
+        const int64_t position = p_.batch.start.i32()[s] - (taps_ - 1) + j;
+        float* const to = history_ + (s * (taps_ - 1) + j) * channels_;
+        if (position < 0) continue;
+        const uint16_t* const from = p_.ring.bf16() + ring_offset(s, position);
+        for (int64_t c = 0; c < channels_; ++c) to[c] = tensor::bf16_to_float(from[c]);
+      }
+    }
+  }
+
+  void one_row(int64_t t) {
+    const int32_t* const begin = p_.batch.begin.i32();
+    const int64_t s = std::upper_bound(begin, begin + p_.batch.sequences() + 1, static_cast<int32_t>(t)) - begin - 1;
+    const int64_t start = p_.batch.start.i32()[s], position = start + t - begin[s];
+    const float* rows[kTapsMax];
+    for (int64_t j = 0; j < taps_; ++j) {
+      const int64_t at = position - (taps_ - 1) + j;
+      if (at < 0) {
+        rows[j] = zeros_;
+      } else if (at >= start) {
+        rows[j] = p_.x.f32() + (begin[s] + at - start) * p_.x.step(0);
+      } else if (p_.ring.dtype == DType::kF32) {
+        rows[j] = p_.ring.f32() + ring_offset(s, at);
+      } else {
+        rows[j] = history_ + (s * (taps_ - 1) + at - start + taps_ - 1) * channels_;
+      }
+    }
+    isa_.conv(rows, weight_, taps_, channels_, p_.out.f32() + t * p_.out.step(0));
+    const bool first = t == begin[s];
+    LATHE_COUNT(context_, kBytesRead, channels_ * 4 + (first ? (taps_ - 1) * channels_ * size_of(p_.ring) : 0));
+    LATHE_COUNT(context_, kBytesWritten, channels_ * 4);
+    LATHE_COUNT(context_, kFlops, channels_ * (2 * taps_ + 1));
+    LATHE_COUNT(context_, kExponentials, channels_);
+    LATHE_COUNT(context_, kDivisions, channels_);
+    static_cast<void>(first);
+  }
+
+  /// The last raw rows of a sequence go to its ring.
+  void keep(int64_t s) {
+    const int64_t begin = p_.batch.begin.i32()[s], end = p_.batch.begin.i32()[s + 1], start = p_.batch.start.i32()[s];
+    for (int64_t t = std::max(begin, end - ring_); t < end; ++t) {
+      const float* const from = p_.x.f32() + t * p_.x.step(0);
+      const int64_t to = ring_offset(s, start + t - begin);
+      if (p_.ring.dtype == DType::kF32) {
+        std::memcpy(p_.ring.f32() + to, from, static_cast<size_t>(channels_) * 4);
+      } else {
+        for (int64_t c = 0; c < channels_; ++c) p_.ring.bf16()[to + c] = tensor::float_to_bf16(from[c]);
+      }
+      LATHE_COUNT(context_, kBytesWritten, channels_ * size_of(p_.ring));
+    }
+  }
+
+  const KdaIsa& isa_;
+  const ops::ShortConvParams& p_;
+  const ops::LaunchContext& context_;
+  int64_t channels_, taps_, ring_;
+  const float* weight_ = nullptr;
+  const float* zeros_ = nullptr;
+  float* history_ = nullptr;  ///< [S, W − 1, C]
+};
+
+void gate(const KdaIsa& isa, const ops::KdaGateParams& p, const ops::LaunchContext& context) {
+  const int64_t rows = p.g.dim(0), heads = p.beta.dim(1), keys = heads > 0 ? p.g.dim(1) / heads : 0;
+  [[maybe_unused]] const int64_t weights = heads * size_of(p.a_log) + heads * keys * size_of(p.dt_bias);
+  LATHE_COUNT(context, kWeightBytes, weights);
+  LATHE_COUNT(context, kBytesRead, weights);
+  LATHE_COUNT(context, kExponentials, heads);
+  if (rows == 0 || heads == 0) return;
+  float* const memory = static_cast<float*>(context.scratch->shared(heads * (keys + 1) * 4));
+  float* const rate = memory;
+  for (int64_t h = 0; h < heads; ++h) rate[h] = std::exp(vector_at(p.a_log, h));
+  const float* const bias = as_floats(p.dt_bias, memory + heads);
+  for_pieces(context, rows, heads * keys * 4, [&](int64_t begin, int64_t end, int) {
+    for (int64_t t = begin; t < end; ++t) {
+      for (int64_t h = 0; h < heads; ++h) {
+        const float* const a = p.a.f32() + t * p.a.step(0) + h * keys;
+        float* const g = p.g.f32() + t * p.g.step(0) + h * keys;
+        if (p.bounded) {
+          isa.gate_bounded(a, bias + h * keys, rate[h], p.lower_bound, keys, g);
+        } else {
+          isa.gate_unbounded(a, bias + h * keys, rate[h], keys, g);
+        }
+      }
+      isa.sigmoid(p.b.f32() + t * p.b.step(0), heads, p.beta.f32() + t * p.beta.step(0));
+    }
+    LATHE_COUNT(context, kBytesRead, (end - begin) * heads * (keys + 1) * 4);
+    LATHE_COUNT(context, kBytesWritten, (end - begin) * heads * (keys + 1) * 4);
+    LATHE_COUNT(context, kFlops, (end - begin) * 3 * heads * keys);
+    LATHE_COUNT(context, kExponentials, (end - begin) * heads * (keys + 1));
+    LATHE_COUNT(context, kDivisions, (end - begin) * heads * ((p.bounded ? keys : 0) + 1));
+  });
+}
+
+void gated_norm(const KdaIsa& isa, const ops::GatedNormParams& p, const ops::LaunchContext& context) {
+  const int64_t rows = p.o.dim(0), heads = p.o.dim(1), width = p.o.dim(2);
+  LATHE_COUNT(context, kWeightBytes, width * size_of(p.weight));
+  LATHE_COUNT(context, kBytesRead, width * size_of(p.weight));
+  if (rows == 0 || heads == 0) return;
+  const float* const weight = as_floats(p.weight, p.weight.dtype == DType::kF32 ? nullptr : static_cast<float*>(context.scratch->shared(width * 4)));
+  for_pieces(context, rows, heads * width * 4, [&](int64_t begin, int64_t end, int) {
+    for (int64_t t = begin; t < end; ++t) {
+      for (int64_t h = 0; h < heads; ++h) {
+        isa.gated_norm(p.o.f32() + t * p.o.step(0) + h * p.o.step(1), p.gate.f32() + t * p.gate.step(0) + h * width, weight, p.eps, width,
+                       p.out.f32() + t * p.out.step(0) + h * width);
+      }
+    }
+    [[maybe_unused]] const int64_t count = (end - begin) * heads;
+    LATHE_COUNT(context, kBytesRead, count * width * 8);
+    LATHE_COUNT(context, kBytesWritten, count * width * 4);
+    LATHE_COUNT(context, kFlops, count * 5 * width);
+    LATHE_COUNT(context, kRowsNormalised, count);
+    LATHE_COUNT(context, kExponentials, count * width);
+    LATHE_COUNT(context, kDivisions, count * (width + 1));
+  });
+}
+
+void run_conv(const KdaIsa& isa, const void* params, const ops::LaunchContext& context) {
+  ShortConv(isa, *static_cast<const ops::ShortConvParams*>(params), context).run();
+}
+void run_gate(const KdaIsa& isa, const void* params, const ops::LaunchContext& context) { gate(isa, *static_cast<const ops::KdaGateParams*>(params), context); }
+void run_norm(const KdaIsa& isa, const void* params, const ops::LaunchContext& context) {
+  gated_norm(isa, *static_cast<const ops::GatedNormParams*>(params), context);
+}
+
+}  // namespace
+
+void LATHE_KERNEL(short_conv_scalar)(const void* params, const ops::LaunchContext& context) { run_conv(kKdaScalar, params, context); }
+void LATHE_KERNEL(short_conv_avx2)(const void* params, const ops::LaunchContext& context) { run_conv(kKdaAvx2, params, context); }
+void LATHE_KERNEL(short_conv_avx512)(const void* params, const ops::LaunchContext& context) { run_conv(kKdaAvx512, params, context); }
+void LATHE_KERNEL(kda_gate_scalar)(const void* params, const ops::LaunchContext& context) { run_gate(kKdaScalar, params, context); }
+void LATHE_KERNEL(kda_gate_avx2)(const void* params, const ops::LaunchContext& context) { run_gate(kKdaAvx2, params, context); }
+void LATHE_KERNEL(kda_gate_avx512)(const void* params, const ops::LaunchContext& context) { run_gate(kKdaAvx512, params, context); }
+void LATHE_KERNEL(gated_norm_scalar)(const void* params, const ops::LaunchContext& context) { run_norm(kKdaScalar, params, context); }
+void LATHE_KERNEL(gated_norm_avx2)(const void* params, const ops::LaunchContext& context) { run_norm(kKdaAvx2, params, context); }
+void LATHE_KERNEL(gated_norm_avx512)(const void* params, const ops::LaunchContext& context) { run_norm(kKdaAvx512, params, context); }
+
+}  // namespace lathe::kernels::cpu

@@ -1,0 +1,238 @@
+// kda_recurrence, all levels.
+//
+// Idea    per (token, head) q and k are normalised and expm1(g) is taken once; then every piece of 64 state columns goes through the tokens on its own, its
+//         K · 64 floats in the first-level cache: decay and guess Sᵀk in one sweep, update and read Sᵀq in a second. Columns do not meet, so pieces of
+//         sequences, heads and columns run side by side with the same bits. A single token reads its state from `entering` and writes it to `states`.
+// Limits  none. Rows are taken in chunks whose prepared vectors fit in about 4 MiB; a sequence that continues in the next chunk waits in scratch.
+// Floor   decode: 2 · K · V · 4 bytes a head (state in, state out); prefill: 4 FMA an element and token.
+#include <cmath>
+
+#include "kernels/cpu/kda_isa.h"
+#include "kernels/cpu/kernels.h"
+#include "kernels/cpu/rows.h"
+#include "ops/kda.h"
+
+namespace lathe::kernels::cpu {
+namespace {
+
+constexpr int64_t kPreparedBytes = 4 << 20;
+
+enum class Piece : uint8_t { kState, kM, kH };
+
+class Recurrence {
+ public:
+  Recurrence(const KdaIsa& isa, const ops::KdaRecurrenceParams& p, const ops::LaunchContext& context)
+      : isa_(isa), p_(p), context_(context), rows_(p.q.dim(0)), heads_(p.q.dim(1)), keys_(p.q.dim(2)), values_(p.v.dim(2)), pair_(p.pair_m.present()) {
+    part_ = round_up(keys_, 16);
+    state_tiles_ = ceil_div(values_, kStateTile);
+    m_tiles_ = pair_ ? ceil_div(keys_, kStateTile) : 0;
+    tile_stride_ = kStateTile;
+  }
+
+  void run() {
+    const int32_t* const begin = p_.batch.begin.i32();
+    const int64_t sequences = p_.batch.sequences();
+    LATHE_COUNT(context_, kBytesRead, (3 * sequences + 1 + rows_) * 4);
+    if (rows_ > 0 && heads_ > 0) allocate();
+    int64_t first = 0;
+    for (int64_t row = 0; heads_ > 0 && row < rows_; row += chunk_) {
+      const int64_t end = std::min(rows_, row + chunk_);
+      prepare(row, end);
+      while (begin[first + 1] <= row) ++first;
+      int64_t last = first;
+      while (last < sequences && begin[last] < end) ++last;
+      const int64_t units = heads_ * (state_tiles_ * (pair_ ? 2 : 1) + m_tiles_);
+      const auto task = [&](int64_t index, int worker) { sequence_piece(first + index / units, index % units, row, end, worker); };
+      const int64_t tasks = (last - first) * units;
+      if ((end - row) * heads_ * keys_ * values_ < 2 * kInlineElements) {
+        for (int64_t i = 0; i < tasks; ++i) task(i, 0);
+      } else {
+        context_.pool->for_each(tasks, task);
+      }
+    }
+    for (int64_t s = 0; pair_ && s < sequences; ++s) {
+      if (begin[s] == begin[s + 1]) no_rows(s);
+    }
+  }
+
+ private:
+  void allocate() {
+    const int64_t row_bytes = heads_ * 3 * part_ * 4;
+    chunk_ = std::clamp<int64_t>(kPreparedBytes / row_bytes, 1, rows_);
+    waiting_stride_ = values_ + (pair_ ? keys_ + values_ : 0);
+    const int64_t waiting = chunk_ < rows_ ? heads_ * keys_ * waiting_stride_ * 4 : 0;
+    prepared_ = static_cast<float*>(context_.scratch->shared(chunk_ * row_bytes + waiting));
+    waiting_ = prepared_ + chunk_ * heads_ * 3 * part_;
+  }
+
+  void prepare(int64_t begin, int64_t end) {
+    const float scale = 1.0f / std::sqrt(static_cast<float>(keys_));
+    for_pieces(context_, (end - begin) * heads_, 8 * keys_, [&](int64_t from, int64_t to, int) {
+      for (int64_t i = from; i < to; ++i) {
+        const int64_t t = begin + i / heads_, h = i % heads_;
+        float* const out = prepared_ + i * 3 * part_;
+        isa_.l2_norm(p_.q.f32() + t * p_.q.step(0) + h * p_.q.step(1), keys_, scale, 1e-6f, out);
+        isa_.l2_norm(p_.k.f32() + t * p_.k.step(0) + h * p_.k.step(1), keys_, 1.0f, 1e-6f, out + part_);
+        isa_.expm1(p_.g.f32() + t * p_.g.step(0) + h * keys_, keys_, out + 2 * part_);
+      }
+      LATHE_COUNT(context_, kRowsNormalised, 2 * (to - from));
+      LATHE_COUNT(context_, kDivisions, 2 * (to - from));
+      LATHE_COUNT(context_, kFlops, 6 * keys_ * (to - from));
+      LATHE_COUNT(context_, kExponentials, keys_ * (to - from));
+      LATHE_COUNT(context_, kBytesRead, 3 * keys_ * 4 * (to - from));
+    });
+  }
+
+  void sequence_piece(int64_t s, int64_t unit, int64_t row, int64_t end, int worker) {
+    const int64_t begin = std::max<int64_t>(p_.batch.begin.i32()[s], row), stop = std::min<int64_t>(p_.batch.begin.i32()[s + 1], end);
+    if (begin >= stop) return;
+    const int64_t head = unit % heads_, tile = unit / heads_;
+    const Piece piece = tile < state_tiles_ ? Piece::kState : tile < state_tiles_ + m_tiles_ ? Piece::kM : Piece::kH;
+    const int64_t column = (piece == Piece::kState ? tile : piece == Piece::kM ? tile - state_tiles_ : tile - state_tiles_ - m_tiles_) * kStateTile;
+    Work work{.s = s, .head = head, .column = column, .piece = piece};
+    work.width = std::min(kStateTile, (piece == Piece::kM ? keys_ : values_) - column);
+    // Whole vectors may go straight between the state pools; a local tile has room for the rest.
+    work.direct = piece == Piece::kState && stop - begin == 1 && work.width % isa_.lanes == 0 && p_.state_out.i32()[begin] >= 0;
+    work.tile = static_cast<float*>(context_.scratch->local(worker, 2 * keys_ * tile_stride_ * 4));
+    work.zeros = work.tile + keys_ * tile_stride_;
+    if (work.direct) {
+      one_token(work, begin, row);
+    } else {
+      many_tokens(work, begin, stop, row);
+    }
+  }
+
+  struct Work {
+    int64_t s = 0, head = 0, column = 0, width = 0;
+    Piece piece = Piece::kState;
+    bool direct = false;
+    float* tile = nullptr;   ///< [K][kStateTile]
+    float* zeros = nullptr;  ///< the same
+  };
+
+  StateArgs arguments(const Work& work, int64_t t, int64_t chunk_begin) const {
+    StateArgs args;
+    args.keys = keys_, args.width = work.width, args.tokens = 1;
+    args.prepared = prepared_ + ((t - chunk_begin) * heads_ + work.head) * 3 * part_;
+    args.part = part_, args.prepared_stride = heads_ * 3 * part_;
+    args.beta = p_.beta.f32() + t * p_.beta.step(0) + work.head, args.beta_stride = p_.beta.step(0);
+    if (work.piece != Piece::kM) args.v = p_.v.f32() + t * p_.v.step(0) + work.head * p_.v.step(1) + work.column, args.v_stride = p_.v.step(0);
+    if (work.piece == Piece::kState) args.o = p_.o.f32() + t * p_.o.step(0) + work.head * p_.o.step(1) + work.column, args.o_stride = p_.o.step(0);
+    return args;
+  }
+
+  const float* entering(const Work& work) const {
+    const int32_t in = p_.state_in.i32()[work.s];
+    return in < 0 ? nullptr : p_.entering.f32() + in * p_.entering.step(0) + work.head * p_.entering.step(1) + work.column;
+  }
+  float* leaving(const Work& work, int64_t t) const {
+    const int32_t out = p_.state_out.i32()[t];
+    return out < 0 ? nullptr : p_.states.f32() + out * p_.states.step(0) + work.head * p_.states.step(1) + work.column;
+  }
+
+  void one_token(const Work& work, int64_t t, int64_t chunk_begin) {
+    StateArgs args = arguments(work, t, chunk_begin);
+    const bool waits = continues(work, t);
+    args.from = waits ? waiting(work) : entering(work), args.from_stride = waits ? waiting_stride_ : p_.entering.step(2);
+    if (args.from == nullptr) {
+      std::fill_n(work.zeros, keys_ * tile_stride_, 0.0f);
+      args.from = work.zeros, args.from_stride = tile_stride_;
+    } else {
+      LATHE_COUNT(context_, kBytesRead, keys_ * work.width * 4);
+    }
+    args.to = leaving(work, t), args.to_stride = p_.states.step(2);
+    isa_.tokens(args);
+    count_tokens(work, 1);
+    LATHE_COUNT(context_, kBytesWritten, keys_ * work.width * 4);
+    if (t + 1 < p_.batch.begin.i32()[work.s + 1]) copy_columns(args.to, args.to_stride, waiting(work), waiting_stride_, work.width);
+  }
+
+  void many_tokens(const Work& work, int64_t begin, int64_t stop, int64_t chunk_begin) {
+    start(work, begin);
+    for (int64_t t = begin; t < stop;) {
+      int64_t next = t + 1;  // up to the next token whose state is kept
+      while (next < stop && (work.piece != Piece::kState || p_.state_out.i32()[next - 1] < 0)) ++next;
+      StateArgs args = arguments(work, t, chunk_begin);
+      args.tokens = next - t;
+      args.from = args.to = work.tile, args.from_stride = args.to_stride = tile_stride_;
+      isa_.tokens(args);
+      count_tokens(work, next - t);
+      if (work.piece == Piece::kState) {
+        if (float* const to = leaving(work, next - 1); to != nullptr) {
+          copy_columns(work.tile, tile_stride_, to, p_.states.step(2), work.width);
+          LATHE_COUNT(context_, kBytesWritten, keys_ * work.width * 4);
+        }
+      }
+      t = next;
+    }
+    if (stop < p_.batch.begin.i32()[work.s + 1]) return copy_columns(work.tile, tile_stride_, waiting(work), waiting_stride_, work.width);
+    if (work.piece != Piece::kState) write_pair(work);
+  }
+
+  /// Fills the tile with the state before row `begin`.
+  void start(const Work& work, int64_t begin) {
+    std::fill_n(work.tile, keys_ * tile_stride_, 0.0f);
+    if (continues(work, begin)) return copy_columns(waiting(work), waiting_stride_, work.tile, tile_stride_, work.width);
+    if (work.piece == Piece::kM) {
+      for (int64_t c = 0; c < work.width; ++c) work.tile[(work.column + c) * tile_stride_ + c] = 1.0f;
+    }
+    if (work.piece != Piece::kState) return;
+    if (const float* const from = entering(work); from != nullptr) {
+      copy_columns(from, p_.entering.step(2), work.tile, tile_stride_, work.width);
+      LATHE_COUNT(context_, kBytesRead, keys_ * work.width * 4);
+    }
+  }
+
+  bool continues(const Work& work, int64_t row) const { return row > p_.batch.begin.i32()[work.s]; }
+  float* waiting(const Work& work) const {
+    const int64_t offset = work.piece == Piece::kState ? 0 : work.piece == Piece::kM ? values_ : values_ + keys_;
+    return waiting_ + work.head * keys_ * waiting_stride_ + offset + work.column;
+  }
+  void copy_columns(const float* from, int64_t from_stride, float* to, int64_t to_stride, int64_t width) const {
+    for (int64_t c = 0; c < keys_; ++c) std::memcpy(to + c * to_stride, from + c * from_stride, static_cast<size_t>(width) * 4);
+  }
+  void write_pair(const Work& work) {
+    const View& out = work.piece == Piece::kM ? p_.pair_m : p_.pair_h;
+    copy_columns(work.tile, tile_stride_, out.f32() + work.s * out.step(0) + work.head * out.step(1) + work.column, out.step(2), work.width);
+    LATHE_COUNT(context_, kBytesWritten, keys_ * work.width * 4);
+  }
+  /// The affine form of no rows at all.
+  void no_rows(int64_t s) {
+    for (int64_t h = 0; h < heads_; ++h) {
+      for (int64_t c = 0; c < keys_; ++c) {
+        float* const m = p_.pair_m.f32() + s * p_.pair_m.step(0) + h * p_.pair_m.step(1) + c * p_.pair_m.step(2);
+        std::fill_n(m, keys_, 0.0f);
+        m[c] = 1.0f;
+        std::fill_n(p_.pair_h.f32() + s * p_.pair_h.step(0) + h * p_.pair_h.step(1) + c * p_.pair_h.step(2), values_, 0.0f);
+      }
+    }
+    LATHE_COUNT(context_, kBytesWritten, heads_ * keys_ * (keys_ + values_) * 4);
+  }
+  void count_tokens([[maybe_unused]] const Work& work, [[maybe_unused]] int64_t count) {
+    LATHE_COUNT(context_, kFlops, count * (work.piece == Piece::kState ? 8 : 6) * keys_ * work.width);
+    if (work.piece != Piece::kState) return;
+    LATHE_COUNT(context_, kBytesRead, count * (work.width + (work.column == 0 ? 1 : 0)) * 4);
+    LATHE_COUNT(context_, kBytesWritten, count * work.width * 4);
+  }
+
+  const KdaIsa& isa_;
+  const ops::KdaRecurrenceParams& p_;
+  const ops::LaunchContext& context_;
+  int64_t rows_, heads_, keys_, values_;
+  bool pair_;
+  int64_t part_ = 0, state_tiles_ = 0, m_tiles_ = 0, tile_stride_ = 0, chunk_ = 1, waiting_stride_ = 0;
+  float* prepared_ = nullptr;  ///< [chunk, H, 3, part]: q, k, expm1(g)
+  float* waiting_ = nullptr;   ///< [H, K, V | K | V]: state and pair of the sequence that goes on in the next chunk
+};
+
+void run(const KdaIsa& isa, const void* params, const ops::LaunchContext& context) {
+  Recurrence(isa, *static_cast<const ops::KdaRecurrenceParams*>(params), context).run();
+}
+
+}  // namespace
+
+void LATHE_KERNEL(kda_recurrence_scalar)(const void* params, const ops::LaunchContext& context) { run(kKdaScalar, params, context); }
+void LATHE_KERNEL(kda_recurrence_avx2)(const void* params, const ops::LaunchContext& context) { run(kKdaAvx2, params, context); }
+void LATHE_KERNEL(kda_recurrence_avx512)(const void* params, const ops::LaunchContext& context) { run(kKdaAvx512, params, context); }
+
+}  // namespace lathe::kernels::cpu

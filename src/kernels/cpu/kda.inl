@@ -1,0 +1,184 @@
+// Kimi delta attention, for every level (kda_isa.h). Included once per level by kda_<level>.cc, after simd.h.
+
+namespace lathe::kernels::cpu::LATHE_ISA {
+namespace {
+
+/// One token over kVectors vectors of columns.
+template <int kVectors>
+LATHE_INLINE void state_token(const StateArgs& args, int64_t column, int64_t t, const float* from, int64_t from_stride) {
+  const float* const q = args.prepared + t * args.prepared_stride;
+  const float* const k = q + args.part;
+  const float* const loss = k + args.part;
+  float* const to = args.to + column;
+  Vf guess[kVectors], out[kVectors], u[kVectors];
+#pragma GCC unroll 8
+  for (int i = 0; i < kVectors; ++i) guess[i] = out[i] = zero();
+  for (int64_t c = 0; c < args.keys; ++c) {
+    const Vf e = set1(loss[c]), kc = set1(k[c]);
+#pragma GCC unroll 8
+    for (int i = 0; i < kVectors; ++i) {
+      const Vf s = load(from + c * from_stride + column + i * kLanes);
+      const Vf decayed = fma(e, s, s);
+      store(to + c * args.to_stride + i * kLanes, decayed);
+      guess[i] = fma(decayed, kc, guess[i]);
+    }
+  }
+  const Vf beta = set1(args.beta[t * args.beta_stride]);
+#pragma GCC unroll 8
+  for (int i = 0; i < kVectors; ++i) {
+    const Vf v = args.v != nullptr ? load_first(args.v + t * args.v_stride + column + i * kLanes, args.width - column - i * kLanes) : zero();
+    u[i] = mul(beta, sub(v, guess[i]));
+  }
+  for (int64_t c = 0; c < args.keys; ++c) {
+    const Vf kc = set1(k[c]), qc = set1(q[c]);
+#pragma GCC unroll 8
+    for (int i = 0; i < kVectors; ++i) {
+      float* const at = to + c * args.to_stride + i * kLanes;
+      const Vf s = fma(kc, u[i], load(at));
+      store(at, s);
+      out[i] = fma(s, qc, out[i]);
+    }
+  }
+  if (args.o == nullptr) return;
+#pragma GCC unroll 8
+  for (int i = 0; i < kVectors; ++i) store_first(args.o + t * args.o_stride + column + i * kLanes, out[i], args.width - column - i * kLanes);
+}
+
+template <int kVectors>
+void state_columns(const StateArgs& args, int64_t column) {
+  if (args.tokens == 0) return;
+  state_token<kVectors>(args, column, 0, args.from, args.from_stride);
+  for (int64_t t = 1; t < args.tokens; ++t) state_token<kVectors>(args, column, t, args.to, args.to_stride);
+}
+
+void tokens(const StateArgs& args) {
+  int64_t column = 0;
+  for (; column + 4 * kLanes <= args.width; column += 4 * kLanes) state_columns<4>(args, column);
+  for (; column < args.width; column += kLanes) state_columns<1>(args, column);
+}
+
+LATHE_INLINE float sum_of_squares(const float* x, int64_t count) {
+  Vf sum = zero();
+  int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    const Vf v = load(x + i);
+    sum = fma(v, v, sum);
+  }
+  if (i < count) {
+    const Vf v = load_first(x + i, count - i);
+    sum = fma(v, v, sum);
+  }
+  return hsum(sum);
+}
+
+void l2_norm(const float* x, int64_t count, float scale, float eps, float* out) {
+  const Vf factor = set1(scale / __builtin_sqrtf(sum_of_squares(x, count) + eps));
+  for (int64_t i = 0; i < count; i += kLanes) store_first(out + i, mul(load_first(x + i, count - i), factor), count - i);
+}
+
+void expm1_row(const float* x, int64_t count, float* out) {
+  for (int64_t i = 0; i < count; i += kLanes) store_first(out + i, vexpm1(load_first(x + i, count - i)), count - i);
+}
+
+void sigmoid_row(const float* x, int64_t count, float* out) {
+  for (int64_t i = 0; i < count; i += kLanes) store_first(out + i, vsigmoid(load_first(x + i, count - i)), count - i);
+}
+
+void gate_bounded(const float* a, const float* bias, float rate, float factor, int64_t count, float* g) {
+  for (int64_t i = 0; i < count; i += kLanes) {
+    const Vf x = add(load_first(a + i, count - i), load_first(bias + i, count - i));
+    store_first(g + i, mul(set1(factor), vsigmoid(mul(set1(rate), x))), count - i);
+  }
+}
+
+/// log(1 + e^x), x itself above 20: max(x, 0) + log1p(e^−|x|), and log1p(y) = 2·atanh(y / (2 + y)) as a series in at most 1/3.
+LATHE_INLINE Vf softplus(Vf x) {
+  const Vf above = vmax(zero(), x);
+  const Vf y = vexp(vmin(x, sub(zero(), x)));
+  const Vf s = div(y, add(set1(2.0f), y)), s2 = mul(s, s);
+  Vf p = set1(2.0f / 15.0f);
+  p = fma(p, s2, set1(2.0f / 13.0f));
+  p = fma(p, s2, set1(2.0f / 11.0f));
+  p = fma(p, s2, set1(2.0f / 9.0f));
+  p = fma(p, s2, set1(2.0f / 7.0f));
+  p = fma(p, s2, set1(2.0f / 5.0f));
+  p = fma(p, s2, set1(2.0f / 3.0f));
+  p = fma(p, s2, set1(2.0f));
+  return select(less(set1(20.0f), x), x, fma(p, s, above));
+}
+
+void gate_unbounded(const float* a, const float* bias, float rate, int64_t count, float* g) {
+  for (int64_t i = 0; i < count; i += kLanes) {
+    const Vf x = add(load_first(a + i, count - i), load_first(bias + i, count - i));
+    store_first(g + i, mul(set1(-rate), softplus(x)), count - i);
+  }
+}
+
+void gated_norm(const float* o, const float* gate, const float* weight, float eps, int64_t count, float* out) {
+  const Vf factor = set1(1.0f / __builtin_sqrtf(sum_of_squares(o, count) / static_cast<float>(count) + eps));
+  for (int64_t i = 0; i < count; i += kLanes) {
+    const int64_t n = count - i;
+    const Vf normed = mul(mul(load_first(o + i, n), factor), load_first(weight + i, n));
+    store_first(out + i, mul(normed, vsigmoid(load_first(gate + i, n))), n);
+  }
+}
+
+void conv(const float* const* rows, const float* weight, int64_t taps, int64_t count, float* out) {
+  for (int64_t i = 0; i < count; i += kLanes) {
+    const int64_t n = count - i;
+    Vf z = zero();
+    for (int64_t j = 0; j < taps; ++j) z = fma(load_first(weight + j * count + i, n), load_first(rows[j] + i, n), z);
+    store_first(out + i, vsilu(z), n);
+  }
+}
+
+void taps_f32(const float* weight, int64_t channels, float* out) {
+  for (int64_t c = 0; c < channels; c += kLanes) {
+    const int64_t n = channels - c < kLanes ? channels - c : kLanes;
+    for (int64_t j = 0; j < 4; ++j) {
+      Vf v = zero();
+      if (n == kLanes) {
+        v = as_float(gather_words(weight + c * 4 + j, 4));
+        store(out + j * channels + c, v);
+      } else {
+        for (int64_t i = 0; i < n; ++i) out[j * channels + c + i] = weight[(c + i) * 4 + j];
+      }
+    }
+  }
+}
+
+void taps_bf16(const uint16_t* weight, int64_t channels, float* out) {
+  for (int64_t c = 0; c < channels; c += kLanes) {
+    const int64_t n = channels - c < kLanes ? channels - c : kLanes;
+    for (int64_t j = 0; j < 4; j += 2) {
+      if (n == kLanes) {
+        const Vi pair = gather_words(weight + c * 4 + j, 2);
+        store(out + j * channels + c, as_float(shift_left<16>(pair)));
+        store(out + (j + 1) * channels + c, as_float(iand(pair, iset1(static_cast<int32_t>(0xFFFF0000u)))));
+      } else {
+        for (int64_t i = 0; i < n; ++i) {
+          for (int64_t k = j; k < j + 2; ++k) out[k * channels + c + i] = __builtin_bit_cast(float, static_cast<uint32_t>(weight[(c + i) * 4 + k]) << 16);
+        }
+      }
+    }
+  }
+}
+
+constexpr KdaIsa kda_level() {
+  KdaIsa isa;
+  isa.lanes = kLanes;
+  isa.tokens = tokens;
+  isa.l2_norm = l2_norm;
+  isa.expm1 = expm1_row;
+  isa.sigmoid = sigmoid_row;
+  isa.gate_bounded = gate_bounded;
+  isa.gate_unbounded = gate_unbounded;
+  isa.gated_norm = gated_norm;
+  isa.conv = conv;
+  isa.taps_f32 = taps_f32;
+  isa.taps_bf16 = taps_bf16;
+  return isa;
+}
+
+}  // namespace
+}  // namespace lathe::kernels::cpu::LATHE_ISA

@@ -1,0 +1,54 @@
+#pragma once
+// What the Kimi-delta-attention files of the instruction-set levels offer to kda.cc and conv.cc. Plain C types.
+
+#include <cstddef>
+#include <cstdint>
+
+namespace lathe::kernels::cpu {
+
+/// Columns of a state that one piece of work keeps in the first-level cache: K · 64 floats are 32 KiB for K = 128.
+constexpr int64_t kStateTile = 64;
+
+/// Tokens of one head over `width` ≤ kStateTile columns of its state.
+struct StateArgs {
+  const float* from = nullptr;    ///< state before the first token, [keys][from_stride]; may be `to`
+  int64_t from_stride = 0;
+  float* to = nullptr;            ///< state after the last token
+  int64_t to_stride = 0;
+  int64_t keys = 0;
+  int64_t width = 0;              ///< a multiple of the vector's lanes, or rows have room for one: to_stride >= width rounded up
+  int64_t tokens = 0;
+  const float* prepared = nullptr;  ///< per token: q, k, expm1(g), each [keys] at distance `part`
+  int64_t part = 0;
+  int64_t prepared_stride = 0;      ///< from token to token
+  const float* beta = nullptr;
+  int64_t beta_stride = 0;
+  const float* v = nullptr;         ///< null: zeros
+  int64_t v_stride = 0;
+  float* o = nullptr;               ///< null: not wanted
+  int64_t o_stride = 0;
+};
+
+struct KdaIsa {
+  int lanes = 0;
+  void (*tokens)(const StateArgs& args) = nullptr;
+  /// out = x · scale · rsqrt(Σx² + eps).
+  void (*l2_norm)(const float* x, int64_t count, float scale, float eps, float* out) = nullptr;
+  void (*expm1)(const float* x, int64_t count, float* out) = nullptr;
+  void (*sigmoid)(const float* x, int64_t count, float* out) = nullptr;
+  /// g = factor · σ(rate · (a + bias)).
+  void (*gate_bounded)(const float* a, const float* bias, float rate, float factor, int64_t count, float* g) = nullptr;
+  /// g = −rate · softplus(a + bias).
+  void (*gate_unbounded)(const float* a, const float* bias, float rate, int64_t count, float* g) = nullptr;
+  /// out = o · rsqrt(mean o² + eps) · weight · σ(gate).
+  void (*gated_norm)(const float* o, const float* gate, const float* weight, float eps, int64_t count, float* out) = nullptr;
+  /// out[c] = silu(Σ_j weight[j · count + c] · rows[j][c]).
+  void (*conv)(const float* const* rows, const float* weight, int64_t taps, int64_t count, float* out) = nullptr;
+  /// Four taps a channel, f32 or bf16, to tap-major floats.
+  void (*taps_f32)(const float* weight, int64_t channels, float* out) = nullptr;
+  void (*taps_bf16)(const uint16_t* weight, int64_t channels, float* out) = nullptr;
+};
+
+extern const KdaIsa kKdaScalar, kKdaAvx2, kKdaAvx512;
+
+}  // namespace lathe::kernels::cpu
