@@ -221,7 +221,9 @@ Result<SequenceId> Store::open_for(const Snapshot& snapshot) {
 }
 
 Result<void> Store::deliver(SequenceId id, const Snapshot& snapshot, int32_t layer) {
-  const Sequence& sequence = at(id);
+  // A step may be appended already: what is delivered ends where the snapshot ends.
+  Sequence sequence = at(id);
+  sequence.length = snapshot.length;
   for (const Segment& segment : segments_) {
     if (segment.layer != layer) continue;
     const Family& family = families_[segment.family].family;

@@ -44,6 +44,7 @@ std::string data_path(const std::string& name);
 /// A path below LATHE_TEST_DATA (default: ../shared beside the project), or nothing if it is not there.
 std::optional<std::string> outside_path(const std::string& name);
 
+bool same_bits(const std::vector<float>& a, const std::vector<float>& b);
 /// Largest |a − b|; infinity if the sizes differ or something is not finite.
 double worst_difference(const std::vector<float>& a, const std::vector<float>& b);
 /// ‖a − b‖ / ‖b‖.

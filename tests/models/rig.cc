@@ -85,6 +85,37 @@ std::vector<float> Rig::cached_rows(SequenceId sequence, int32_t layer, const st
   return out;
 }
 
+std::vector<float> Rig::ring_rows(SequenceId sequence, int32_t layer, const cache::Family& family, int64_t length) {
+  const std::vector<float> ring = state(sequence, layer, family.name);
+  const int64_t rows = family.planes.front().rows_per_unit;
+  const int64_t width = family.planes.front().elements;
+  // Rings are longer than what is needed by the tentative tokens: older rows may have been overwritten by dropped ones.
+  const int64_t needed = std::min(length, rows - store_->options().tentative_max);
+  std::vector<float> out;
+  for (int64_t position = length - needed; position < length; ++position) {
+    const auto first = ring.begin() + position % rows * width;
+    out.insert(out.end(), first, first + width);
+  }
+  return out;
+}
+
+std::vector<float> Rig::caches(SequenceId sequence) {
+  std::vector<float> out;
+  for (const auto& [layer, family] : store_->families()) {
+    const int64_t length = layer == model_->info().layers ? store_->draft_length(sequence) : store_->length(sequence);
+    std::vector<float> values;
+    if (family.candidates) {
+      values = state(sequence, layer, family.name);
+    } else if (family.unit == cache::Unit::kSequence) {
+      values = ring_rows(sequence, layer, family, length);
+    } else {
+      values = cached_rows(sequence, layer, family.name, 0, length / family.tokens_per_unit);
+    }
+    out.insert(out.end(), values.begin(), values.end());
+  }
+  return out;
+}
+
 namespace {
 
 class FindView final : public ops::ViewVisitor {

@@ -53,8 +53,12 @@ class Rig {
   std::vector<float> state(SequenceId sequence, int32_t layer, const std::string& family);
   /// Rows of a token or pool family in order of position.
   std::vector<float> cached_rows(SequenceId sequence, int32_t layer, const std::string& family, int64_t begin, int64_t end);
+  /// Everything that a sequence needs to go on: states, the part of each ring that can still be read, token and pool rows; draft caches up to the draft length.
+  std::vector<float> caches(SequenceId sequence);
 
  private:
+  std::vector<float> ring_rows(SequenceId sequence, int32_t layer, const cache::Family& family, int64_t length);
+
   std::unique_ptr<backend::Device> device_;
   std::unique_ptr<backend::Dispatch> dispatch_;
   std::unique_ptr<Model> model_;

@@ -1,0 +1,129 @@
+// Goal: what a layer reads need not be there before before_layer of that layer; and replacing what a layer reads changes that layer and those after it only.
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <set>
+
+#include "backend/observe_ops.h"
+#include "ops/mhc.h"
+#include "rig.h"
+
+namespace lathe::models::golden {
+namespace {
+
+RigOptions base() { return {.directory = data_path("golden/base"), .isa = "", .dispatch = {}}; }
+
+/// Brings each layer's caches at the last moment, and notes what it was asked for.
+class Deliver final : public StepHooks {
+ public:
+  Deliver(cache::Store& store, SequenceId sequence, const cache::Snapshot& snapshot) : store_(store), sequence_(sequence), snapshot_(snapshot) {}
+  Result<void> before_layer(int32_t layer, std::span<const std::string> families) override {
+    for (const std::string& family : families) read_.emplace_back(layer, family);
+    return store_.deliver(sequence_, snapshot_, layer);
+  }
+  Result<void> after_layer(int32_t layer, std::span<const std::string> families) override {
+    for (const std::string& family : families) written_.emplace_back(layer, family);
+    return {};
+  }
+  using Log = std::vector<std::pair<int32_t, std::string>>;
+  const Log& read() const { return read_; }
+  const Log& written() const { return written_; }
+
+ private:
+  cache::Store& store_;
+  SequenceId sequence_;
+  const cache::Snapshot& snapshot_;
+  Log read_, written_;
+};
+
+TEST(Delivery, OneLayerAtATime) {
+  const std::vector<TokenId> ids = GoldenFile(data_path("golden/base.safetensors")).tokens("ids.5");
+  const std::vector<TokenId> rest(ids.begin() + 50, ids.end());
+  Rig rig(base());
+  SequenceId uncut;
+  rig.prefill({ids.begin(), ids.begin() + 50}, {}, &uncut);
+  const cache::Snapshot snapshot = must(rig.store().snapshot(uncut), "snapshot");
+  const std::vector<float> wanted = rig.feed(uncut, rest);
+
+  Rig other(base());
+  const SequenceId late = must(other.store().open_for(snapshot), "open");
+  for (const auto& [layer, family] : other.store().families()) {
+    const View plane = other.store().plane(layer, family.name);
+    std::memset(plane.data, 0xFF, static_cast<size_t>(plane.extent_bytes()));  // NaN until delivered
+  }
+  Deliver hooks(other.store(), late, snapshot);
+  EXPECT_TRUE(same_bits(other.feed(late, rest, ItemKind::kPrefill, Logits::kAll, {}, &hooks), wanted));
+  EXPECT_TRUE(same_bits(other.caches(late), rig.caches(uncut)));
+  // Every family of every layer is announced, once, before and after.
+  Deliver::Log all;
+  for (const auto& [layer, family] : other.store().families()) all.emplace_back(layer, family.name);
+  EXPECT_EQ(hooks.read(), all);
+  EXPECT_EQ(hooks.written(), all);
+}
+
+TEST(Delivery, AFailedHookEndsTheStep) {
+  class Refuse final : public StepHooks {
+   public:
+    Result<void> before_layer(int32_t layer, std::span<const std::string>) override {
+      if (layer == 3) return err(Code::kUnavailable, "layer 3 is late");
+      return {};
+    }
+    Result<void> after_layer(int32_t, std::span<const std::string>) override { return {}; }
+  };
+  Rig rig(base());
+  Refuse hooks;
+  const SequenceId sequence = rig.open();
+  must(rig.store().append(sequence, 2, 0), "append");
+  const std::vector<TokenId> tokens = {1, 2};
+  const StepItem item{.sequence = sequence, .kind = ItemKind::kPrefill, .tokens = tokens, .rows = {}, .at = {}};
+  const auto result = rig.model().step({&item, 1}, rig.store(), &hooks);
+  ASSERT_FALSE(result.has_value());
+  EXPECT_EQ(result.error().message, "layer 3 is late");
+}
+
+/// Gives layer 5 other streams than layer 4 left.
+class Replace final : public backend::OpObserver {
+ public:
+  void before(backend::OpCall& call, backend::Device& device) override {
+    if (call.site->layer != 5 || std::string(call.site->name) != "mhc.attn_in") return;
+    auto* const params = static_cast<ops::MhcInParams*>(call.params);
+    std::vector<float> streams = copy_to_floats(device, params->streams);
+    for (float& value : streams) value *= 1.25f;
+    memory_ = must(backend::Buffer::create(device, static_cast<int64_t>(streams.size() * sizeof(float))), "buffer");
+    device.copy_to_device(memory_.data(), streams.data(), memory_.bytes());
+    params->streams = tensor::make_view(memory_.data(), DType::kF32, {params->streams.dim(0), params->streams.dim(1), params->streams.dim(2)});
+  }
+
+ private:
+  backend::Buffer memory_;
+};
+
+TEST(Observation, ReplacingTheInputOfLayerFive) {
+  Rig rig(base());
+  const std::vector<TokenId> ids = GoldenFile(data_path("golden/base.safetensors")).tokens("ids.3");
+  backend::HashObserver plain(rig.device());
+  rig.dispatch().set_observer(&plain);
+  rig.prefill(ids);
+  Replace replace;
+  backend::HashObserver changed(rig.device());
+  backend::ObserverChain both({&replace, &changed});
+  rig.dispatch().set_observer(&both);
+  rig.prefill(ids);
+  rig.dispatch().set_observer(nullptr);
+  ASSERT_EQ(plain.entries().size(), changed.entries().size());
+  std::set<int32_t> touched;
+  bool reached = false;
+  for (size_t i = 0; i < plain.entries().size(); ++i) {
+    const auto& a = plain.entries()[i];
+    const auto& b = changed.entries()[i];
+    ASSERT_EQ(a.site, b.site);
+    reached = reached || a.layer == 5;
+    EXPECT_TRUE(reached || a.hash == b.hash) << a.site << " of layer " << a.layer;
+    if (a.hash != b.hash) touched.insert(a.layer);
+  }
+  EXPECT_EQ(touched, (std::set<int32_t>{-1, 5, 6, 7}));  // -1: final norm and head
+}
+
+}  // namespace
+}  // namespace lathe::models::golden

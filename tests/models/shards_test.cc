@@ -1,0 +1,105 @@
+// Goal: a model cut over ranks by its shard descriptions, its sums taken in the canonical tree, has the bits of the uncut one.
+
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "models/glm5_next_plan.h"
+#include "rig.h"
+
+namespace lathe::models::golden {
+namespace {
+
+struct Cut {
+  const char* name;
+  const char* directory;
+  int ranks;
+  Precision precision;
+};
+
+/// What a rank computes, and the uncut model: prefill in two pieces, then steps of one token.
+std::vector<float> run(Rig& rig, const std::vector<TokenId>& ids) {
+  const auto half = static_cast<int64_t>(ids.size() / 2);
+  SequenceId sequence;
+  std::vector<float> out = rig.prefill(ids, {half}, &sequence);
+  for (const TokenId token : {5, 6, 7}) {
+    const std::vector<float> logits = rig.feed(sequence, {token}, ItemKind::kDecode);
+    out.insert(out.end(), logits.begin(), logits.end());
+  }
+  return out;
+}
+
+RigOptions options(const Cut& cut) {
+  return {.directory = data_path(cut.directory),
+          .model = {.precision = cut.precision, .max_batch_tokens = 128, .shards = {}, .groups = {}},
+          .isa = "",
+          .threads = 1,
+          .slots = 1,
+          .dispatch = {}};
+}
+
+class Shards : public testing::TestWithParam<Cut> {};
+
+TEST_P(Shards, SameBitsAsUncut) {
+  const Cut cut = GetParam();
+  const std::vector<TokenId> ids = GoldenFile(data_path("golden/base.safetensors")).tokens("ids.5");
+  Rig uncut(options(cut));
+  const std::vector<float> wanted = run(uncut, ids);
+  const Glm5NextConfig config = must(read_glm5_next_config(data_path(cut.directory)), "config").config;
+
+  const auto ranks = static_cast<size_t>(cut.ranks);
+  std::array<std::vector<std::unique_ptr<backend::Group>>, 4> groups;
+  for (auto& group : groups) group = backend::make_local_group(cut.ranks);
+  std::vector<std::vector<float>> parts(ranks);
+  std::vector<int64_t> widths(ranks);
+  std::vector<std::thread> threads;
+  for (size_t rank = 0; rank < ranks; ++rank) {
+    threads.emplace_back([&, rank] {
+      RigOptions mine = options(cut);
+      mine.model.shards = default_shard_plan(config, static_cast<int>(rank), cut.ranks);
+      mine.model.groups = {.tp_kda = groups[0][rank].get(), .attn = groups[1][rank].get(), .tp_ffn = groups[2][rank].get(), .ep = groups[3][rank].get()};
+      mine.dispatch.rank = static_cast<int32_t>(rank);
+      Rig rig(mine);
+      parts[rank] = run(rig, ids);
+      widths[rank] = rig.vocabulary();
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+
+  const int64_t width = uncut.vocabulary();
+  std::vector<float> got(wanted.size());
+  int64_t begin = 0;
+  for (size_t rank = 0; rank < ranks; ++rank) {
+    for (int64_t row = 0; row < static_cast<int64_t>(wanted.size()) / width; ++row) {
+      std::copy_n(parts[rank].begin() + row * widths[rank], widths[rank], got.begin() + row * width + begin);
+    }
+    begin += widths[rank];
+  }
+  ASSERT_EQ(begin, width);
+  EXPECT_TRUE(same_bits(got, wanted));
+}
+
+INSTANTIATE_TEST_SUITE_P(Cuts, Shards,
+                         testing::Values(Cut{"base_2", "golden/base", 2, Precision::kExact}, Cut{"base_4", "golden/base", 4, Precision::kExact},
+                                         Cut{"builtin_2", "builtin", 2, Precision::kExact}, Cut{"builtin_3", "builtin", 3, Precision::kExact},
+                                         Cut{"builtin_4", "builtin", 4, Precision::kExact}, Cut{"builtin_3_fast", "builtin", 3, Precision::kFast},
+                                         // More ranks than heads: some hold nothing and still take part.
+                                         Cut{"base_6", "golden/base", 6, Precision::kExact}),
+                         [](const auto& test) { return test.param.name; });
+
+TEST(ShardPlans, WrongOnesAreErrors) {
+  const auto device = Rig::cpu_device({.directory = "", .isa = "", .threads = 1, .dispatch = {}});
+  const auto dispatch = must(backend::Dispatch::create(*device, {}), "dispatch");
+  ModelOptions options{.precision = Precision::kExact, .max_batch_tokens = 8, .shards = {}, .groups = {}};
+  options.shards.kda_heads = tensor::default_shard(tensor::ShardKind::kHead, 0, 1, 4, 0, 2);
+  const auto no_group = load_model(data_path("golden/base"), *dispatch, options);
+  ASSERT_FALSE(no_group.has_value());
+  EXPECT_NE(no_group.error().message.find("kda_heads"), std::string::npos) << no_group.error().message;
+  options.shards.kda_heads.total = 5;
+  const auto wrong_total = load_model(data_path("golden/base"), *dispatch, options);
+  ASSERT_FALSE(wrong_total.has_value());
+  EXPECT_NE(wrong_total.error().message.find("5 units, the model has 4"), std::string::npos) << wrong_total.error().message;
+}
+
+}  // namespace
+}  // namespace lathe::models::golden
