@@ -56,14 +56,14 @@ Result<Value> reverse(Runtime& r, const Value& input, const CallArgs& args) {
 }
 
 /// The attribute a filter works on, or the element itself.
-Result<Value> key_of(Runtime& r, const Value& element, const Value* path, bool fold_case) {
+Result<Value> key_of(Runtime& r, const Value& element, const Value* path, bool fold_case, const Value* missing = nullptr) {
   Value key = element;
   if (path != nullptr && !path->is_none()) {
     if (path->is_int()) {
       LATHE_TRY(key, r.item(element, *path));
     } else {
       LATHE_TRY(const MarkedText* name, string_argument(r, path, "attribute"));
-      LATHE_TRY(key, r.attribute_path(element, name->text));
+      LATHE_TRY(key, r.attribute_path(element, name->text, missing));
     }
   }
   if (fold_case && key.is_string()) {
@@ -172,7 +172,7 @@ Result<Value> map(Runtime& r, const Value& input, const CallArgs& args) {
     LATHE_TRY(const auto bound, bind(r, args, {"attribute", "default"}));
     if (bound[0] == nullptr) return r.fail("'map' needs the name of a filter or attribute=…");
     for (const Value& element : list->items) {
-      LATHE_TRY(Value key, key_of(r, element, bound[0], false));
+      LATHE_TRY(Value key, key_of(r, element, bound[0], false, bound[1]));
       mapped.push_back(key.is_undefined() && bound[1] != nullptr ? *bound[1] : std::move(key));
     }
     return r.list(std::move(mapped));

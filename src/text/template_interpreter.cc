@@ -182,19 +182,17 @@ Result<Interpreter::Flow> Interpreter::execute_for(const ForNode& node) {
   LATHE_TRY(items, filtered(node, std::move(items)));
   if (items->items.empty()) return execute(node.otherwise);
   Result<Flow> result = Flow::kNext;
-  ++loop_depth_;
   for (size_t i = 0; i < items->items.size(); ++i) {
     Scope* previous = push_scope(scope_);
     Result<void> ready = charge(8);
     if (ready && node.uses_loop) {
-      set(kLoopId, Value(std::make_shared<const Loop>(Loop{.items = items, .index = i, .depth = loop_depth_ - 1})));
+      set(kLoopId, Value(std::make_shared<const Loop>(Loop{.items = items, .index = i})));
     }
     if (ready) ready = assign(node.target, items->items[i]);
     result = ready ? execute(node.body) : Result<Flow>(tl::unexpected<Error>(ready.error()));
     pop_scope(previous);
     if (!result || *result == Flow::kBreak) break;
   }
-  --loop_depth_;
   if (!result) return result;
   return Flow::kNext;
 }
@@ -256,6 +254,7 @@ Result<Interpreter::Flow> Interpreter::execute_with(const WithNode& node) {
 }
 
 Result<void> Interpreter::assign(const Target& target, Value value) {
+  LATHE_TRY_VOID(charge(scope_ == nullptr ? 0 : scope_->variables.size() / 8));  // set() scans them
   if (!target.attribute.empty()) {
     LATHE_TRY(const Value owner, lookup(target.names[0]));
     Namespace* names = owner.names();
@@ -335,7 +334,6 @@ Result<Value> Interpreter::call_macro(const Callable& callable, const CallArgs& 
   const uint32_t call_line = line;
   MarkedText text;
   const Capture to(*this, text);
-  const int64_t loops = std::exchange(loop_depth_, 0);
   ++macro_depth_;
   Scope* previous = push_scope(callable.scope);
   Result<void> done = bind_parameters(*callable.macro, args);
@@ -344,7 +342,6 @@ Result<Value> Interpreter::call_macro(const Callable& callable, const CallArgs& 
   }
   pop_scope(previous);
   --macro_depth_;
-  loop_depth_ = loops;
   LATHE_TRY_VOID(done);
   line = call_line;
   return string(std::move(text));

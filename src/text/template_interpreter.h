@@ -88,7 +88,6 @@ class Interpreter final : public Runtime {
   std::vector<std::unique_ptr<Scope>> kept_scopes_;  ///< of macros, until the end of the render
   std::vector<NamespacePtr> namespaces_;             ///< emptied at the end: they are what could hold a cycle
   MarkedText* out_ = nullptr;
-  int64_t loop_depth_ = 0;
   size_t macro_depth_ = 0;
 };
 

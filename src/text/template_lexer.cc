@@ -159,11 +159,11 @@ class Lexer {
 
   /// Tokens of one tag up to its end.
   Result<void> expression(uint32_t line, std::string_view close, TokenKind end_kind) {
-    size_t open_brackets = 0;
+    std::string closers;  // of the open brackets: an end of the tag inside them is none
     for (;;) {
       skip_blanks();
       if (at_ >= source_.size()) return template_error(Code::kInvalidArgument, line, fmt::format("the tag is never closed by '{}'", close));
-      if (open_brackets == 0) {
+      if (closers.empty()) {
         const bool signed_end = (peek() == '-' || (peek() == '+' && end_kind == TokenKind::kBlockEnd)) && source_.substr(at_ + 1, 2) == close;
         if (signed_end || at(close)) {
           const char sign = signed_end ? peek() : '\0';
@@ -174,10 +174,13 @@ class Lexer {
         }
       }
       const char c = peek();
-      if (c == '(' || c == '[' || c == '{') ++open_brackets;
+      if (c == '(') closers += ')';
+      if (c == '[') closers += ']';
+      if (c == '{') closers += '}';
       if (c == ')' || c == ']' || c == '}') {
-        if (open_brackets == 0) return template_error(Code::kInvalidArgument, line_, fmt::format("'{}' closes nothing", c));
-        --open_brackets;
+        if (closers.empty()) return template_error(Code::kInvalidArgument, line_, fmt::format("'{}' closes nothing", c));
+        if (closers.back() != c) return template_error(Code::kInvalidArgument, line_, fmt::format("expected '{}', found '{}'", closers.back(), c));
+        closers.pop_back();
       }
       LATHE_TRY_VOID(token());
     }

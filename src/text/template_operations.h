@@ -64,8 +64,8 @@ class Runtime {
   /// value.name and value[key] as templates see them; undefined if missing.
   Result<Value> attribute(const Value& value, const std::string& name);
   Result<Value> item(const Value& value, const Value& key);
-  /// A path such as "function.name" or "0.id".
-  Result<Value> attribute_path(const Value& value, std::string_view path);
+  /// A path such as "function.name" or "0.id"; what is missing on the way is `fallback` if that is not null.
+  Result<Value> attribute_path(const Value& value, std::string_view path, const Value* fallback = nullptr);
   Result<bool> same(const Value& a, const Value& b);
   Result<bool> before(const Value& a, const Value& b);
   Result<bool> contains(const Value& container, const Value& item);

@@ -1,5 +1,5 @@
-// Expressions, by descent through Jinja2's levels of precedence: ternary, or, and, not, comparison, + -, ~, * / // %, sign, **,
-// suffixes, filters and tests.
+// Expressions, by descent through Jinja2's levels of precedence: ternary, or, and, not, comparison, + -, ~, * / // %, **,
+// filters and tests, sign, suffixes.
 #include <charconv>
 
 #include "text/template_operations.h"
@@ -17,7 +17,6 @@ ExprPtr make(Node node) {
 }
 
 Result<ExprPtr> parse_or(State& s);
-Result<ExprPtr> parse_unary(State& s, bool with_filters);
 
 Result<ExprPtr> parse_number(State& s) {
   const Token& token = s.peek();
@@ -261,19 +260,6 @@ Result<void> parse_filters_and_tests(State& s, ExprPtr& base) {
   }
 }
 
-Result<ExprPtr> parse_power(State& s) {
-  LATHE_TRY(ExprPtr base, parse_primary(s));
-  LATHE_TRY_VOID(parse_postfix(s, base));
-  if (!s.skip_operator("**")) return base;
-  const Nest nest(s);
-  LATHE_TRY_VOID(nest.check());
-  LATHE_TRY(ExprPtr exponent, parse_unary(s, false));
-  ArithmeticNode node;
-  node.first = std::move(base);
-  node.rest.emplace_back(Op::kPower, std::move(exponent));
-  return make(std::move(node));
-}
-
 Result<ExprPtr> parse_unary(State& s, bool with_filters) {
   ExprPtr expr;
   if (s.is_operator("-") || s.is_operator("+")) {
@@ -284,7 +270,8 @@ Result<ExprPtr> parse_unary(State& s, bool with_filters) {
     LATHE_TRY(node.operand, parse_unary(s, false));
     expr = make(std::move(node));
   } else {
-    LATHE_TRY(expr, parse_power(s));
+    LATHE_TRY(expr, parse_primary(s));
+    LATHE_TRY_VOID(parse_postfix(s, expr));
   }
   if (with_filters) LATHE_TRY_VOID(parse_filters_and_tests(s, expr));
   return expr;
@@ -315,12 +302,16 @@ bool take_operator(State& s, Op& op, std::initializer_list<std::pair<std::string
   return false;
 }
 
-Result<ExprPtr> parse_product(State& s) {
+/// Unlike Python, Jinja2 takes powers from left to right and signs first.
+Result<ExprPtr> parse_power(State& s) {
   return parse_chain<ArithmeticNode>(
-      s, [](State& t) { return parse_unary(t, true); },
-      [](State& t, Op& op) {
-        return take_operator(t, op, {{"*", Op::kMultiply}, {"/", Op::kDivide}, {"//", Op::kFloorDivide}, {"%", Op::kModulo}});
-      });
+      s, [](State& t) { return parse_unary(t, true); }, [](State& t, Op& op) { return take_operator(t, op, {{"**", Op::kPower}}); });
+}
+
+Result<ExprPtr> parse_product(State& s) {
+  return parse_chain<ArithmeticNode>(s, parse_power, [](State& t, Op& op) {
+    return take_operator(t, op, {{"*", Op::kMultiply}, {"/", Op::kDivide}, {"//", Op::kFloorDivide}, {"%", Op::kModulo}});
+  });
 }
 
 Result<ExprPtr> parse_concat(State& s) {

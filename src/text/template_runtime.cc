@@ -80,8 +80,8 @@ Value loop_attribute(const Loop& loop, std::string_view name) {
   if (name == "first") return Value(at == 0);
   if (name == "last") return Value(at + 1 == length);
   if (name == "length") return Value(length);
-  if (name == "depth") return Value(loop.depth + 1);
-  if (name == "depth0") return Value(loop.depth);
+  if (name == "depth") return Value(int64_t{1});  // only recursive loops, which are not supported, go deeper
+  if (name == "depth0") return Value(int64_t{0});
   if (name == "previtem" && at > 0) return loop.items->items[loop.index - 1];
   if (name == "nextitem" && at + 1 < length) return loop.items->items[loop.index + 1];
   return Value();
@@ -144,7 +144,7 @@ Result<Value> Runtime::item(const Value& value, const Value& key) {
   return Value();
 }
 
-Result<Value> Runtime::attribute_path(const Value& value, std::string_view path) {
+Result<Value> Runtime::attribute_path(const Value& value, std::string_view path, const Value* fallback) {
   Value at = value;
   for (;;) {
     const size_t dot = std::min(path.find('.'), path.size());
@@ -152,6 +152,7 @@ Result<Value> Runtime::attribute_path(const Value& value, std::string_view path)
     const bool index = !part.empty() && part.size() < 10 && part.find_first_not_of("0123456789") == std::string::npos;
     LATHE_TRY_VOID(charge(1));
     LATHE_TRY(at, item(at, index ? Value(static_cast<int64_t>(std::stol(part))) : Value::data_string(part)));
+    if (at.is_undefined() && fallback != nullptr) at = *fallback;
     if (dot == path.size()) return at;
     path.remove_prefix(dot + 1);
   }

@@ -63,7 +63,6 @@ struct Namespace {
 struct Loop {
   std::shared_ptr<const List> items;
   size_t index = 0;
-  int64_t depth = 0;
 };
 
 /// A macro, a `caller`, a global function or a method of `self`.
