@@ -20,16 +20,19 @@ using Ranges = std::vector<Range>;
 
 constexpr char32_t kCodes = 0x110000;
 
+void append_code(Ranges& ranges, char32_t code) {
+  if (!ranges.empty() && ranges.back().last + 1 == code) {
+    ranges.back().last = code;
+  } else {
+    ranges.push_back({code, code});
+  }
+}
+
 template <class Predicate>
 Ranges ranges_where(Predicate predicate) {
   Ranges out;
   for (char32_t code = 0; code < kCodes; ++code) {
-    if ((code >= 0xD800 && code < 0xE000) || !predicate(code)) continue;
-    if (!out.empty() && out.back().last + 1 == code) {
-      out.back().last = code;
-    } else {
-      out.push_back({code, code});
-    }
+    if ((code < 0xD800 || code >= 0xE000) && predicate(code)) append_code(out, code);
   }
   return out;
 }
@@ -41,45 +44,44 @@ std::string class_ranges(const Ranges& ranges) {
   return out;
 }
 
-/// Characters that our tables know and the tables of the installed PCRE2 (Unicode 14 in version 10.42) do not. Within them its \p{…} is wrong.
-const Ranges& unknown_to_pcre2() {
-  static const Ranges kUnknown = [] {
+/// All assigned characters but those of large old blocks, on which every version of Unicode agrees.
+const std::string& probe_text() {
+  static const std::string kText = [] {
+    constexpr Range kOldBlocks[] = {{0x4E00, 0x9FA5},   {0xAC00, 0xD7A3},   {0xD800, 0xF8FF},
+                                    {0x17000, 0x187EC}, {0x20000, 0x2A6D6}, {0xF0000, 0x10FFFF}};
     std::string text;
-    for (char32_t code = 0x80; code < 0xE0200; ++code) {
-      if (code == 0x32400) code = 0xE0000;
-      if ((code < 0xD800 || code >= 0xE000) && properties(code).category() != kCn) append_utf8(text, code);
+    for (char32_t code = 0; code < kCodes; ++code) {
+      for (const Range& block : kOldBlocks) code = code >= block.first && code <= block.last ? block.last + 1 : code;
+      if (code < kCodes && properties(code).category() != kCn) append_utf8(text, code);
     }
-    Ranges out;
-    auto regex = Regex::compile_pcre2("\\p{Cn}");
-    if (!regex) return out;
-    Regex::Matcher matcher(*regex);
-    for (auto match = matcher.find(text, 0); match && *match; match = matcher.find(text, (*match)->end)) {
-      const char32_t code = decode_utf8(text, (*match)->begin).code;
-      if (!out.empty() && out.back().last + 1 == code) {
-        out.back().last = code;
-      } else {
-        out.push_back({code, code});
-      }
-    }
-    return out;
+    return text;
   }();
-  return kUnknown;
+  return kText;
 }
 
-/// The part of unknown_to_pcre2 that is in `mask`.
-Ranges unknown_in(CategoryMask mask) {
-  Ranges out;
-  for (const Range& range : unknown_to_pcre2()) {
-    for (char32_t code = range.first; code <= range.last; ++code) {
-      if (!properties(code).in(mask)) continue;
-      if (!out.empty() && out.back().last + 1 == code) {
-        out.back().last = code;
-      } else {
-        out.push_back({code, code});
-      }
+/// Class items for a general category of our tables. PCRE2 has its own, maybe older tables (Unicode 14 in version 10.42): its property serves where it
+/// lacks nothing but new characters, which are added; where a character has changed sides, ours are spelled out.
+std::string category_items(std::string_view short_name, CategoryMask mask) {
+  const auto all = [&] { return class_ranges(ranges_where([&](char32_t code) { return properties(code).in(mask); })); };
+  auto regex = Regex::compile_pcre2(fmt::format("\\p{{{}}}+", short_name));
+  if (!regex) return all();
+  const std::string_view text = probe_text();
+  Regex::Matcher matcher(*regex);
+  Ranges missing;
+  for (size_t at = 0; at < text.size();) {
+    const auto match = matcher.find(text, at);
+    const size_t begin = match && *match ? (*match)->begin : text.size();
+    const size_t end = match && *match ? (*match)->end : text.size();
+    while (at < end) {
+      const bool theirs = at >= begin;
+      const Decoded decoded = decode_utf8(text, at);
+      const bool ours = properties(decoded.code).in(mask);
+      if (theirs && !ours) return all();
+      if (!theirs && ours) append_code(missing, decoded.code);
+      at += decoded.length;
     }
   }
-  return out;
+  return fmt::format("\\p{{{}}}{}", short_name, class_ranges(missing));
 }
 
 struct CategoryName {
@@ -230,14 +232,13 @@ class Translator {
     const auto set = [&](const std::string& ranges, bool negated) { out += in_class ? ranges : fmt::format("[{}{}]", negated ? "^" : "", ranges); };
     switch (c) {
       case 's': set(std::string(kSpaces), false); return {};
-      case 'd': set("\\p{Nd}" + class_ranges(unknown_in(1u << kNd)), false); return {};
+      case 'd': set(category_items("Nd", 1u << kNd), false); return {};
       case 'w': set(word_ranges(), false); return {};
       case 'S':
         set(in_class ? class_ranges(ranges_where([](char32_t code) { return !properties(code).white_space(); })) : std::string(kSpaces), true);
         return {};
       case 'D':
-        set(in_class ? class_ranges(ranges_where([](char32_t code) { return properties(code).category() != kNd; }))
-                     : "\\p{Nd}" + class_ranges(unknown_in(1u << kNd)),
+        set(in_class ? class_ranges(ranges_where([](char32_t code) { return properties(code).category() != kNd; })) : category_items("Nd", 1u << kNd),
             true);
         return {};
       case 'W': set(in_class ? class_ranges(ranges_where([](char32_t code) { return !is_onig_word(code); })) : word_ranges(), true); return {};
@@ -262,7 +263,10 @@ class Translator {
     return {};
   }
 
-  static std::string word_ranges() { return "\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}" + std::string(kWords) + class_ranges(unknown_in(kWordMask)); }
+  static std::string word_ranges() {
+    return category_items("L", kLetterMask) + category_items("M", kMarkMask) + category_items("Nd", 1u << kNd) + category_items("Nl", 1u << kNl) +
+           category_items("Pc", 1u << kPc) + std::string(kWords);
+  }
 
   Result<void> property(std::string& out, bool in_class) {
     const size_t end = in_.find('}', at_);
@@ -289,7 +293,7 @@ class Translator {
     std::string ranges;
     if (category != kCategoryNames.end()) {
       ranges = in_class && negated ? class_ranges(ranges_where([&](char32_t code) { return !properties(code).in(category->mask); }))
-                                   : fmt::format("\\p{{{}}}{}", category->short_name, class_ranges(unknown_in(category->mask)));
+                                   : category_items(category->short_name, category->mask);
     } else {
       if (in_class && negated) return refuse("a negated script inside a class is not supported");
       ranges = fmt::format("\\p{{sc:{}}}{}", script->pcre2, script->additions);
