@@ -56,6 +56,15 @@ void matmul(Tensors& t, Dispatch& d, OpSite& site) {
   d.run(site, p);
 }
 
+/// Two products into columns of one buffer: what is written back of one must not undo the other.
+void matmul_into_columns(Tensors& t, Dispatch& d, OpSite& site) {
+  const View wide = t.floats({5, 12});
+  ops::MatmulParams p{.x = t.floats({5, 16}), .part_count = 2, .compute = ops::Compute::kF32};
+  p.parts[0] = {.weight = plain(t.bf16({4, 16})), .bias = {}, .y = wide.slice(1, 1, 5)};
+  p.parts[1] = {.weight = plain(t.bf16({6, 16})), .bias = {}, .y = wide.slice(1, 6, 12)};
+  d.run(site, p);
+}
+
 void gate_up(Tensors& t, Dispatch& d, OpSite& site) {
   d.run(site, ops::GateUpParams{.x = t.floats({5, 16}),
                                 .gate = blocked(t, 12, 16),
@@ -168,6 +177,7 @@ std::vector<Problem> problems() {
   return {{OpId::kAdd, "add in place", add_in_place},
           {OpId::kRmsNorm, "rms_norm of columns", rms_norm_columns},
           {OpId::kMatmul, "matmul of three parts", matmul},
+          {OpId::kMatmul, "matmul into columns", matmul_into_columns},
           {OpId::kGateUp, "gate_up", gate_up},
           {OpId::kStreamMean, "stream_mean", stream_mean},
           {OpId::kGatherRows, "gather_rows", gather_rows},
