@@ -5,7 +5,9 @@ target_include_directories(lathe_options INTERFACE "${CMAKE_SOURCE_DIR}/src")
 target_compile_options(lathe_options INTERFACE
   $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wshadow -Wconversion -Werror -fno-math-errno -ffp-contract=off>
   # GCC 12 reports moved-from variants as maybe uninitialised.
-  $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CXX_COMPILER_ID:GNU>>:-Wno-maybe-uninitialized>)
+  $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CXX_COMPILER_ID:GNU>>:-Wno-maybe-uninitialized>
+  # Clang reports what std::stable_sort of libstdc++ 12 uses itself.
+  $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CXX_COMPILER_ID:Clang>>:-Wno-deprecated-declarations>)
 target_compile_definitions(lathe_options INTERFACE LATHE_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
 if(LATHE_PLANTED_FAULTS)
   target_compile_definitions(lathe_options INTERFACE LATHE_PLANTED_FAULTS=1)
