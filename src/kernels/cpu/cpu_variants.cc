@@ -18,7 +18,18 @@ using ops::OpId;
   LATHE_VARIANT(OpId::kShortConv, name, short_conv_##level, supports_short_conv),        \
   LATHE_VARIANT(OpId::kKdaGate, name, kda_gate_##level, supports_all),                   \
   LATHE_VARIANT(OpId::kKdaRecurrence, name, kda_recurrence_##level, supports_all),       \
-  LATHE_VARIANT(OpId::kGatedNorm, name, gated_norm_##level, supports_all)
+  LATHE_VARIANT(OpId::kGatedNorm, name, gated_norm_##level, supports_all),             \
+  LATHE_VARIANT(OpId::kRmsNorm, name, rms_norm_##level, supports_all),  \
+  LATHE_VARIANT(OpId::kLayerNorm, name, layer_norm_##level, supports_all),  \
+  LATHE_VARIANT(OpId::kGelu, name, gelu_##level, supports_all),  \
+  LATHE_VARIANT(OpId::kSwiglu, name, swiglu_##level, supports_all),  \
+  LATHE_VARIANT(OpId::kAdd, name, add_##level, supports_all),  \
+  LATHE_VARIANT(OpId::kEmbed, name, embed_##level, supports_all),  \
+  LATHE_VARIANT(OpId::kGatherRows, name, gather_rows_##level, supports_all),  \
+  LATHE_VARIANT(OpId::kWriteLatents, name, write_latents_##level, supports_all),  \
+  LATHE_VARIANT(OpId::kStreamMean, name, stream_mean_##level, supports_stream_mean),  \
+  LATHE_VARIANT(OpId::kMhcIn, name, mhc_in_##level, supports_mhc_in),  \
+  LATHE_VARIANT(OpId::kMhcOut, name, mhc_out_##level, supports_mhc_out)
 
 constexpr ops::Variant kScalar[] = {LATHE_LEVEL("scalar", scalar)};
 constexpr ops::Variant kAvx2[] = {LATHE_LEVEL("avx2", avx2)};

@@ -24,6 +24,17 @@ LATHE_DECLARE_LEVELS(short_conv);
 LATHE_DECLARE_LEVELS(kda_gate);
 LATHE_DECLARE_LEVELS(kda_recurrence);
 LATHE_DECLARE_LEVELS(gated_norm);
+LATHE_DECLARE_LEVELS(rms_norm);
+LATHE_DECLARE_LEVELS(layer_norm);
+LATHE_DECLARE_LEVELS(gelu);
+LATHE_DECLARE_LEVELS(swiglu);
+LATHE_DECLARE_LEVELS(add);
+LATHE_DECLARE_LEVELS(stream_mean);
+LATHE_DECLARE_LEVELS(embed);
+LATHE_DECLARE_LEVELS(gather_rows);
+LATHE_DECLARE_LEVELS(write_latents);
+LATHE_DECLARE_LEVELS(mhc_in);
+LATHE_DECLARE_LEVELS(mhc_out);
 
 // What they can run (supports.cc).
 bool supports_all(const void* params);
@@ -32,6 +43,9 @@ bool supports_gate_up_pairs(const void* params);
 bool supports_moe(const void* params);
 bool supports_moe_pairs(const void* params);
 bool supports_short_conv(const void* params);
+bool supports_mhc_in(const void* params);
+bool supports_mhc_out(const void* params);
+bool supports_stream_mean(const void* params);
 
 #undef LATHE_DECLARE_LEVELS
 #undef LATHE_DECLARE_KERNEL

@@ -1,7 +1,9 @@
 // Which problems each kernel can run. Never a question of the number of tokens or sequences: it is asked once per call site.
 #include "kernels/cpu/kernels.h"
+#include "kernels/cpu/row_isa.h"
 #include "ops/basic.h"
 #include "ops/kda.h"
+#include "ops/mhc.h"
 #include "ops/moe.h"
 
 namespace lathe::kernels::cpu {
@@ -48,5 +50,9 @@ bool supports_moe_pairs(const void* params) {
 
 /// Pointers to the tap rows stand on the stack.
 bool supports_short_conv(const void* params) { return static_cast<const ops::ShortConvParams*>(params)->weight.dim(1) <= 64; }
+
+bool supports_mhc_in(const void* params) { return static_cast<const ops::MhcInParams*>(params)->streams.dim(1) <= kStreamsMax; }
+bool supports_mhc_out(const void* params) { return static_cast<const ops::MhcOutParams*>(params)->streams.dim(1) <= kStreamsMax; }
+bool supports_stream_mean(const void* params) { return static_cast<const ops::StreamMeanParams*>(params)->streams.dim(1) <= kStreamsMax; }
 
 }  // namespace lathe::kernels::cpu
