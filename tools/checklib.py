@@ -27,7 +27,7 @@ def code_files(root=ROOT):
 
 def is_test(path):
     name = os.path.basename(path)
-    return path.startswith(("tests/", "fuzz/")) or "_test." in name or "_bench." in name or name.startswith("test_")
+    return path.startswith(("tests/", "fuzz/")) or "_test." in name or "_test_" in name or "_bench." in name or name.startswith("test_")
 
 
 def read(path, root=ROOT):
