@@ -12,14 +12,14 @@
 
 #ifdef LATHE_COUNTED
 /// LATHE_COUNT(context, kBytesRead, rows * width * 4): adds to context.counters, from any worker.
-#define LATHE_COUNT(context, counter, n)                                                                            \
-  do {                                                                                                              \
+#define LATHE_COUNT(context, counter, n)                                                                                 \
+  do {                                                                                                                   \
     if ((context).counters != nullptr) (context).counters->add(::lathe::ops::Counter::counter, static_cast<int64_t>(n)); \
   } while (false)
 #define LATHE_KERNEL(name) name##_counted
 #else
-#define LATHE_COUNT(context, counter, n)                      \
-  do {                                                        \
+#define LATHE_COUNT(context, counter, n)                              \
+  do {                                                                \
     static_cast<void>(sizeof(context)), static_cast<void>(sizeof(n)); \
   } while (false)
 #define LATHE_KERNEL(name) name

@@ -49,7 +49,7 @@ struct RmsNormParams {
   View x;       ///< f32 [T, D]
   View weight;  ///< [D]
   float eps = 0;
-  View out;     ///< f32 [T, D]
+  View out;  ///< f32 [T, D]
   template <class Self, class V>
   static void visit(Self& s, V& v) {
     v.in("x", s.x), v.in("weight", s.weight), v.out("out", s.out);
@@ -62,7 +62,7 @@ struct LayerNormParams {
   View x;             ///< f32 [T, D]
   View weight, bias;  ///< [D]
   float eps = 0;
-  View out;           ///< f32 [T, D]
+  View out;  ///< f32 [T, D]
   template <class Self, class V>
   static void visit(Self& s, V& v) {
     v.in("x", s.x), v.in("weight", s.weight), v.in("bias", s.bias), v.out("out", s.out);

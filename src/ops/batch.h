@@ -7,10 +7,11 @@ namespace lathe::ops {
 
 /// Where the T rows of a step belong. Lives in device memory, written once per step.
 struct Ragged {
-  View begin;          ///< i32 [S + 1]: rows [begin[s], begin[s+1]) are sequence s; begin[S] = T; empty sequences are legal
-  View start;          ///< i32 [S]: absolute position of the first row of s
-  int64_t longest = 0; ///< largest number of rows of one sequence (host copy, for grids and scratch)
-  const int32_t* host_begin = nullptr;  ///< optional host copies of begin and start: only cost() reads them, which otherwise assumes the most work that fits
+  View begin;           ///< i32 [S + 1]: rows [begin[s], begin[s+1]) are sequence s; begin[S] = T; empty sequences are legal
+  View start;           ///< i32 [S]: absolute position of the first row of s
+  int64_t longest = 0;  ///< largest number of rows of one sequence (host copy, for grids and scratch)
+  const int32_t* host_begin =
+      nullptr;  ///< optional host copies of begin and start: only cost() reads them, which otherwise assumes the most work that fits
   const int32_t* host_start = nullptr;
   template <class Self, class V>
   static void visit(Self& s, V& v) {

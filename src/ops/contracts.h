@@ -10,7 +10,7 @@
 
 namespace lathe::ops {
 
-#define LATHE_CONTRACT(Params)           \
+#define LATHE_CONTRACT(Params)            \
   Result<void> validate(const Params& p); \
   Cost cost(const Params& p);
 

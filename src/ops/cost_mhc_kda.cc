@@ -12,8 +12,8 @@ Cost cost(const MhcInParams& p) {
   if (rows > 0) add_weights(c, bytes(p.base) + bytes(p.scale));
   c[Counter::kBytesRead] += bytes(p.streams);
   c[Counter::kBytesWritten] = bytes(p.x) + bytes(p.post) + bytes(p.comb);
-  const int64_t halves = 2 * int64_t{p.iterations} - 1;                                    // row and column passes of the Sinkhorn loop
-  c[Counter::kFlops] += rows * (4 * s * d + 3 * p.fn.rows() + 2 * s * s * (halves + 1));    // Σf²; collapse; scale and base; sums and divisions
+  const int64_t halves = 2 * int64_t{p.iterations} - 1;                                   // row and column passes of the Sinkhorn loop
+  c[Counter::kFlops] += rows * (4 * s * d + 3 * p.fn.rows() + 2 * s * s * (halves + 1));  // Σf²; collapse; scale and base; sums and divisions
   c[Counter::kRowsNormalised] = rows;
   c[Counter::kExponentials] = rows * p.fn.rows();
   c[Counter::kDivisions] = rows * (1 + 2 * s + s * s * (halves + 1));

@@ -12,12 +12,12 @@ namespace lathe::ops {
 /// of each sequence are written to the ring. Needs R ≥ W − 1 (+ tentative tokens, so that a rollback finds its history).
 struct ShortConvParams {
   static constexpr OpId kId = OpId::kShortConv;
-  View x;        ///< f32 [T, C], raw projections
-  View weight;   ///< f32 or bf16 [C, W], tap W−1 is the current token
-  View ring;     ///< inout f32 or bf16 [slots, R, C]; a bf16 ring rounds what it keeps (and only that)
-  View slot;     ///< i32 [S]
+  View x;       ///< f32 [T, C], raw projections
+  View weight;  ///< f32 or bf16 [C, W], tap W−1 is the current token
+  View ring;    ///< inout f32 or bf16 [slots, R, C]; a bf16 ring rounds what it keeps (and only that)
+  View slot;    ///< i32 [S]
   Ragged batch;
-  View out;      ///< f32 [T, C]; must not be x
+  View out;  ///< f32 [T, C]; must not be x
   template <class Self, class V>
   static void visit(Self& s, V& v) {
     v.in("x", s.x), v.in("weight", s.weight), v.inout("ring", s.ring), v.in("slot", s.slot);
@@ -38,8 +38,8 @@ struct KdaGateParams {
   View dt_bias;  ///< f32 or bf16 [H·K]
   bool bounded = true;
   float lower_bound = 0;  ///< −5 in the release
-  View g;        ///< out f32 [T, H·K], ≤ 0
-  View beta;     ///< out f32 [T, H]
+  View g;                 ///< out f32 [T, H·K], ≤ 0
+  View beta;              ///< out f32 [T, H]
   template <class Self, class V>
   static void visit(Self& s, V& v) {
     v.in("a", s.a), v.in("b", s.b), v.in("a_log", s.a_log), v.in("dt_bias", s.dt_bias), v.out("g", s.g), v.out("beta", s.beta);
@@ -64,9 +64,9 @@ struct KdaRecurrenceParams {
   View states;     ///< inout f32 [rows, H, K, V]
   View state_out;  ///< i32 [T]
   Ragged batch;
-  View o;          ///< out f32 [T, H, V]
-  View pair_m;     ///< absent, or out f32 [S, H, K, K]
-  View pair_h;     ///< absent, or out f32 [S, H, K, V]
+  View o;       ///< out f32 [T, H, V]
+  View pair_m;  ///< absent, or out f32 [S, H, K, K]
+  View pair_h;  ///< absent, or out f32 [S, H, K, V]
   template <class Self, class V>
   static void visit(Self& s, V& v) {
     v.in("q", s.q), v.in("k", s.k), v.in("v", s.v), v.in("g", s.g), v.in("beta", s.beta);
@@ -83,7 +83,7 @@ struct GatedNormParams {
   View gate;    ///< f32 [T, H·V], before σ
   View weight;  ///< [V], shared by heads
   float eps = 0;
-  View out;     ///< f32 [T, H·V]
+  View out;  ///< f32 [T, H·V]
   template <class Self, class V>
   static void visit(Self& s, V& v) {
     v.in("o", s.o), v.in("gate", s.gate), v.in("weight", s.weight), v.out("out", s.out);

@@ -13,16 +13,16 @@ namespace lathe::ops {
 ///   x[d] = Σ_s pre[s] · X[t, s, d]
 struct MhcInParams {
   static constexpr OpId kId = OpId::kMhcIn;
-  View streams;       ///< f32 [T, S, D]; the stream stride may be 0 (S identical copies before the first layer)
-  MatrixView fn;      ///< [2S + S², S·D], unscaled
-  View base;          ///< [2S + S²]
-  View scale;         ///< [3]
-  float eps = 0;      ///< rms_norm_eps
+  View streams;   ///< f32 [T, S, D]; the stream stride may be 0 (S identical copies before the first layer)
+  MatrixView fn;  ///< [2S + S², S·D], unscaled
+  View base;      ///< [2S + S²]
+  View scale;     ///< [3]
+  float eps = 0;  ///< rms_norm_eps
   float hc_eps = 0;
   int32_t iterations = 0;  ///< hc_sinkhorn_iters >= 1
-  View x;             ///< out f32 [T, D]
-  View post;          ///< out f32 [T, S]
-  View comb;          ///< out f32 [T, S, S], [source, destination]
+  View x;                  ///< out f32 [T, D]
+  View post;               ///< out f32 [T, S]
+  View comb;               ///< out f32 [T, S, S], [source, destination]
   template <class Self, class V>
   static void visit(Self& s, V& v) {
     v.in("streams", s.streams), v.in("fn", s.fn), v.in("base", s.base), v.in("scale", s.scale);

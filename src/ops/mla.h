@@ -9,8 +9,8 @@ namespace lathe::ops {
 /// Writes row t of sequence s at position start[s] + (t − begin[s]) of the paged pool, rounded to the pool's dtype.
 struct WriteLatentsParams {
   static constexpr OpId kId = OpId::kWriteLatents;
-  View x;        ///< f32 [T, R]
-  Paged pool;    ///< inout; row = token
+  View x;      ///< f32 [T, R]
+  Paged pool;  ///< inout; row = token
   Ragged batch;
   template <class Self, class V>
   static void visit(Self& s, V& v) {
@@ -25,14 +25,14 @@ struct WriteLatentsParams {
 /// An incomplete pool writes nothing. Needs ring rows ≥ max(1, P − 1 + tentative tokens).
 struct IndexKeysParams {
   static constexpr OpId kId = OpId::kIndexKeys;
-  View k;                  ///< f32 [T, dx], raw projection
-  View gate;               ///< f32 [T, dx]
+  View k;                       ///< f32 [T, dx], raw projection
+  View gate;                    ///< f32 [T, dx]
   View norm_weight, norm_bias;  ///< [dx]
-  float eps = 0;           ///< 1e-6
-  View ape;                ///< [P, dx]
-  View ring;               ///< inout f32 [slots, R, 2, dx]: normalised k, gate
-  View slot;               ///< i32 [S]
-  Paged keys;              ///< inout; row = pool
+  float eps = 0;                ///< 1e-6
+  View ape;                     ///< [P, dx]
+  View ring;                    ///< inout f32 [slots, R, 2, dx]: normalised k, gate
+  View slot;                    ///< i32 [S]
+  Paged keys;                   ///< inout; row = pool
   Ragged batch;
   template <class Self, class V>
   static void visit(Self& s, V& v) {
@@ -49,9 +49,9 @@ struct IndexKeysParams {
 /// Bits     of a score depend on the row and the pool's key alone.
 struct IndexSelectParams {
   static constexpr OpId kId = OpId::kIndexSelect;
-  View q;          ///< f32 [T, N, dx]
-  View weights;    ///< f32 [T, N], may be negative
-  Paged keys;      ///< row = pool
+  View q;        ///< f32 [T, N, dx]
+  View weights;  ///< f32 [T, N], may be negative
+  Paged keys;    ///< row = pool
   Ragged batch;
   int32_t kpool = 0;
   View selection;  ///< out i32 [T, pools_max]
@@ -74,7 +74,7 @@ struct KvB {
 /// q'[t, h] = (W^K_h)ᵀ q[t, h].
 struct MlaAbsorbParams {
   static constexpr OpId kId = OpId::kMlaAbsorb;
-  View q;    ///< f32 [T, H, nope]
+  View q;  ///< f32 [T, H, nope]
   KvB kv_b;
   Compute compute = Compute::kF32;
   View out;  ///< f32 [T, H, R]
@@ -95,17 +95,18 @@ struct Selection {
 /// A row without keys gives zeros. Optional max and sum per head (base e) let partial results over key ranges be merged.
 struct MlaAttendParams {
   static constexpr OpId kId = OpId::kMlaAttend;
-  View q;              ///< f32 [T, H, R], absorbed
-  Paged latents;       ///< row = token
+  View q;         ///< f32 [T, H, R], absorbed
+  Paged latents;  ///< row = token
   Selection selection;
   Ragged batch;
-  float scale = 0;     ///< nope^-0.5
-  View out;            ///< f32 [T, H, R]
-  View row_max;        ///< absent, or out f32 [T, H]
-  View row_sum;        ///< absent, or out f32 [T, H]
+  float scale = 0;  ///< nope^-0.5
+  View out;         ///< f32 [T, H, R]
+  View row_max;     ///< absent, or out f32 [T, H]
+  View row_sum;     ///< absent, or out f32 [T, H]
   template <class Self, class V>
   static void visit(Self& s, V& v) {
-    v.in("q", s.q), v.in("latents", s.latents.pool), v.in("table", s.latents.table), v.in("pools", s.selection.pools), v.in("tail_begin", s.selection.tail_begin);
+    v.in("q", s.q), v.in("latents", s.latents.pool), v.in("table", s.latents.table), v.in("pools", s.selection.pools),
+        v.in("tail_begin", s.selection.tail_begin);
     Ragged::visit(s.batch, v);
     v.out("out", s.out), v.out("row_max", s.row_max), v.out("row_sum", s.row_sum);
   }
@@ -114,7 +115,7 @@ struct MlaAttendParams {
 /// o[t, h] = W^V_h z[t, h].
 struct MlaUnabsorbParams {
   static constexpr OpId kId = OpId::kMlaUnabsorb;
-  View z;    ///< f32 [T, H, R]
+  View z;  ///< f32 [T, H, R]
   KvB kv_b;
   Compute compute = Compute::kF32;
   View out;  ///< f32 [T, H, value]
@@ -127,17 +128,18 @@ struct MlaUnabsorbParams {
 /// The same attention in expanded form: k_h = W^K_h c, v_h = W^V_h c; s = scale · q·k; o = Σ p v. Equal to absorb, attend, unabsorb up to rounding.
 struct MlaExpandedParams {
   static constexpr OpId kId = OpId::kMlaExpanded;
-  View q;              ///< f32 [T, H, nope]
+  View q;  ///< f32 [T, H, nope]
   KvB kv_b;
   Paged latents;
   Selection selection;
   Ragged batch;
   float scale = 0;
   Compute compute = Compute::kF32;
-  View out;            ///< f32 [T, H, value]
+  View out;  ///< f32 [T, H, value]
   template <class Self, class V>
   static void visit(Self& s, V& v) {
-    v.in("q", s.q), v.in("kv_b", s.kv_b.matrix), v.in("latents", s.latents.pool), v.in("table", s.latents.table), v.in("pools", s.selection.pools), v.in("tail_begin", s.selection.tail_begin);
+    v.in("q", s.q), v.in("kv_b", s.kv_b.matrix), v.in("latents", s.latents.pool), v.in("table", s.latents.table), v.in("pools", s.selection.pools),
+        v.in("tail_begin", s.selection.tail_begin);
     Ragged::visit(s.batch, v);
     v.out("out", s.out);
   }

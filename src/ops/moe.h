@@ -32,9 +32,9 @@ struct RouteParams {
 /// Bits     of a row depend on that row alone.
 struct MoeParams {
   static constexpr OpId kId = OpId::kMoe;
-  View x;        ///< f32 [T, D]
-  View ids;      ///< i32 [T, k], ascending global ids
-  View weights;  ///< f32 [T, k]
+  View x;                      ///< f32 [T, D]
+  View ids;                    ///< i32 [T, k], ascending global ids
+  View weights;                ///< f32 [T, k]
   MatrixStack gate, up, down;  ///< [I, D], [I, D], [D, I] per local expert
   int32_t expert_begin = 0;
   int32_t experts_total = 0;

@@ -21,8 +21,9 @@ void check_product(Validator& v, const MatmulPart& part, int32_t index, Dim& t, 
   const int64_t leaves = (k.size + part.leaf_channels - 1) / part.leaf_channels;
   const int64_t end = part.leaf_begin + leaves;
   v.require(part.leaf_begin >= 0 && end <= part.leaf_total, "{} holds leaves [{}, {}) of {}", weight, part.leaf_begin, end, part.leaf_total);
-  v.require(end == part.leaf_total || k.size % part.leaf_channels == 0, "{} ends inside leaf {} of {}: only the last leaf may be short (K = {}, {} channels a leaf)",
-            weight, end - 1, part.leaf_total, k.size, part.leaf_channels);
+  v.require(end == part.leaf_total || k.size % part.leaf_channels == 0,
+            "{} ends inside leaf {} of {}: only the last leaf may be short (K = {}, {} channels a leaf)", weight, end - 1, part.leaf_total, k.size,
+            part.leaf_channels);
   if (part.y.rank == 2) {
     v.require(leaves == part.leaf_total, "{} is the root, but {} holds {} of {} leaves", y, weight, leaves, part.leaf_total);
     return v.view(y, part.y, kF32Only, {&t, &n});
@@ -100,7 +101,8 @@ Result<void> validate(const MatmulParams& p) {
   Validator v("matmul");
   Dim t{"T"}, k{"K"};
   v.view("x", p.x, kF32Only, {&t, &k});
-  v.require(1 <= p.part_count && p.part_count <= MatmulParams::kPartsMax, "there are {} parts, expected 1 to {}", p.part_count, MatmulParams::kPartsMax);
+  v.require(1 <= p.part_count && p.part_count <= MatmulParams::kPartsMax, "there are {} parts, expected 1 to {}", p.part_count,
+            MatmulParams::kPartsMax);
   for (int32_t i = 0; v.ok() && i < p.part_count; ++i) {
     const MatmulPart& part = p.parts[static_cast<size_t>(i)];
     check_product(v, part, i, t, k);

@@ -11,8 +11,8 @@ Result<void> validate(const RouteParams& p) {
   v.view("bias", p.bias, kVectorTypes, {&e});
   v.view("ids", p.ids, kI32Only, {&t, &k});
   v.view("weights", p.weights, kF32Only, {&t, &k});
-  v.require(p.groups >= 1 && 1 <= p.groups_kept && p.groups_kept <= p.groups, "{} of {} groups are kept, expected 1 to all of at least 1", p.groups_kept,
-            p.groups);
+  v.require(p.groups >= 1 && 1 <= p.groups_kept && p.groups_kept <= p.groups, "{} of {} groups are kept, expected 1 to all of at least 1",
+            p.groups_kept, p.groups);
   if (!v.ok()) return v.done();
   v.require(e.size % p.groups == 0, "{} experts do not divide into {} groups", e.size, p.groups);
   v.require(p.groups == 1 || e.size / p.groups >= 2, "{} experts in {} groups, expected at least 2 experts a group", e.size, p.groups);

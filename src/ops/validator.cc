@@ -70,18 +70,18 @@ void Validator::view(const std::string& name, const View& v, Types types, std::i
     require(dim->size == v.dim(axis), "{} is {}, expected {}", name, describe(v), dims_text(dims));  // one letter twice in a view
     ++axis;
   }
-  require(layout_ok(v, layout), "{} is {} with strides that its op does not take (inner axes must be packed, rows must not overlap)", name, describe(v));
+  require(layout_ok(v, layout), "{} is {} with strides that its op does not take (inner axes must be packed, rows must not overlap)", name,
+          describe(v));
 }
 
 void Validator::matrix(const std::string& name, const MatrixView& m, Dim& rows, Dim& cols) {
   view(name, m.values, kMatrixTypes, {&rows, &cols});
   if (!ok() || !m.scaled()) return;
-  require(m.block_rows > 0 && m.block_cols > 0, "{} has scale blocks of {} x {}, expected at least 1 x 1", name, m.block_rows,
-          m.block_cols);
+  require(m.block_rows > 0 && m.block_cols > 0, "{} has scale blocks of {} x {}, expected at least 1 x 1", name, m.block_rows, m.block_cols);
   if (!ok()) return;
   require(0 <= m.row_offset && m.row_offset < m.block_rows && 0 <= m.col_offset && m.col_offset < m.block_cols,
-          "{} begins at ({}, {}) of its scale block of {} x {}, expected an offset inside the block", name, m.row_offset, m.col_offset,
-          m.block_rows, m.block_cols);
+          "{} begins at ({}, {}) of its scale block of {} x {}, expected an offset inside the block", name, m.row_offset, m.col_offset, m.block_rows,
+          m.block_cols);
   if (m.values.elements() == 0) return;
   Dim row_blocks{"row blocks", (m.row_offset + m.rows() - 1) / m.block_rows + 1};
   Dim col_blocks{"column blocks", (m.col_offset + m.cols() - 1) / m.block_cols + 1};

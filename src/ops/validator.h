@@ -17,7 +17,7 @@ struct Dim {
   int64_t size = -1;
   std::string from{};
 
-  Dim(const char* l) : letter(l) {}                            // NOLINT(google-explicit-constructor): Dim T{"T"}
+  Dim(const char* l) : letter(l) {}  // NOLINT(google-explicit-constructor): Dim T{"T"}
   Dim(const char* l, int64_t n) : letter(l), size(n) {}
 };
 

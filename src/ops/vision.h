@@ -9,10 +9,10 @@ namespace lathe::ops {
 ///   inv_freq_j = 10000^(−2j/(hd/2)), j < hd/4; angles = [row·inv_freq, col·inv_freq] twice; pair d with d + hd/2 (rotate half). f32.
 struct VisionRopeParams {
   static constexpr OpId kId = OpId::kVisionRope;
-  View qkv;               ///< inout f32 [T, 3, H, hd]; v is untouched
-  View q_norm, k_norm;    ///< [hd]
+  View qkv;             ///< inout f32 [T, 3, H, hd]; v is untouched
+  View q_norm, k_norm;  ///< [hd]
   float eps = 0;
-  View positions;         ///< i32 [T, 2]: row, column of the patch
+  View positions;  ///< i32 [T, 2]: row, column of the patch
   template <class Self, class V>
   static void visit(Self& s, V& v) {
     v.inout("qkv", s.qkv), v.in("q_norm", s.q_norm), v.in("k_norm", s.k_norm), v.in("positions", s.positions);

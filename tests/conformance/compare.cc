@@ -49,7 +49,9 @@ uint32_t bits(const View& view, int64_t offset) {
   return static_cast<const uint32_t*>(view.data)[offset];
 }
 
-bool both_nan(const View& a, const View& b, int64_t offset) { return a.dtype != DType::kI32 && std::isnan(value(a, offset)) && std::isnan(value(b, offset)); }
+bool both_nan(const View& a, const View& b, int64_t offset) {
+  return a.dtype != DType::kI32 && std::isnan(value(a, offset)) && std::isnan(value(b, offset));
+}
 
 bool within(const ops::cases::Tolerance& t, double got, double want, double largest) {
   if (std::isnan(got) || std::isnan(want) || std::isinf(got) || std::isinf(want)) {
@@ -82,7 +84,8 @@ std::string compare(const Case& item, Problem& reference, Problem& got) {
     ops::cases::each_element(w.view, [&](int64_t at) {
       const double a = value(have[i].view, at);
       const double b = value(w.view, at);
-      if (wrong.empty() && !within(tolerance, a, b, largest)) wrong = fmt::format("{} is {}, expected {} (largest of the view {})", place(w, at), a, b, largest);
+      if (wrong.empty() && !within(tolerance, a, b, largest))
+        wrong = fmt::format("{} is {}, expected {} (largest of the view {})", place(w, at), a, b, largest);
     });
     if (!wrong.empty()) return wrong;
   }

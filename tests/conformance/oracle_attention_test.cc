@@ -14,7 +14,8 @@ using namespace lathe::ops;  // NOLINT(google-build-using-namespace): a test of 
 size_t size(int64_t n) { return static_cast<size_t>(n); }
 
 /// One sequence and head in chunk form: everything as matrices, differences of cumulative decays only. Returns {o, S'}.
-std::pair<Values, Values> chunk_form(const Values& q, const Values& k, const Values& v, const Values& g, const Values& beta, const Values& s0, size_t keys, size_t width) {
+std::pair<Values, Values> chunk_form(const Values& q, const Values& k, const Values& v, const Values& g, const Values& beta, const Values& s0,
+                                     size_t keys, size_t width) {
   const size_t c = beta.size();
   Values sum(c * keys);  // G, inclusive
   for (size_t i = 0; i < c; ++i) {
@@ -46,7 +47,8 @@ std::pair<Values, Values> chunk_form(const Values& q, const Values& k, const Val
   for (size_t x = 0; x < keys; ++x) {
     for (size_t j = 0; j < width; ++j) {
       s[x * width + j] *= std::exp(sum[(c - 1) * keys + x]);
-      for (size_t m = 0; m < c; ++m) s[x * width + j] += k[m * keys + x] * std::exp(sum[(c - 1) * keys + x] - sum[m * keys + x]) * fresh[m * width + j];
+      for (size_t m = 0; m < c; ++m)
+        s[x * width + j] += k[m * keys + x] * std::exp(sum[(c - 1) * keys + x] - sum[m * keys + x]) * fresh[m * width + j];
     }
   }
   return {o, s};
@@ -57,7 +59,8 @@ Values head_rows(const View& view, int64_t r0, int64_t r1, int64_t h, double sca
   Values out;
   for (int64_t t = r0; t < r1; ++t) {
     double square = 1e-6;
-    for (int64_t i = 0; i < view.dim(2); ++i) out.push_back(static_cast<double>(view.f32()[t * view.step(0) + h * view.step(1) + i])), square += out.back() * out.back();
+    for (int64_t i = 0; i < view.dim(2); ++i)
+      out.push_back(static_cast<double>(view.f32()[t * view.step(0) + h * view.step(1) + i])), square += out.back() * out.back();
     for (auto it = out.end() - view.dim(2); scale > 0 && it != out.end(); ++it) *it *= scale / std::sqrt(square);
   }
   return out;
@@ -76,14 +79,15 @@ TEST(Oracle, RecurrenceIsTheChunkForm) {
       for (int64_t h = 0; h < heads; ++h) {
         Values s0(size(keys * width));
         const int32_t in = p.state_in.i32()[s];
-        for (size_t i = 0; in >= 0 && i < s0.size(); ++i) s0[i] = static_cast<double>(before[size(in * p.entering.step(0) + h * p.entering.step(1)) + i]);
+        for (size_t i = 0; in >= 0 && i < s0.size(); ++i)
+          s0[i] = static_cast<double>(before[size(in * p.entering.step(0) + h * p.entering.step(1)) + i]);
         Values g, beta;
         for (int64_t t = r0; t < r1; ++t) {
           for (int64_t c = 0; c < keys; ++c) g.push_back(static_cast<double>(p.g.f32()[t * p.g.step(0) + h * keys + c]));
           beta.push_back(static_cast<double>(p.beta.f32()[t * p.beta.step(0) + h]));
         }
-        const auto [o, state] = chunk_form(head_rows(p.q, r0, r1, h, 1 / std::sqrt(static_cast<double>(keys))), head_rows(p.k, r0, r1, h, 1), head_rows(p.v, r0, r1, h), g, beta, s0,
-                                           size(keys), size(width));
+        const auto [o, state] = chunk_form(head_rows(p.q, r0, r1, h, 1 / std::sqrt(static_cast<double>(keys))), head_rows(p.k, r0, r1, h, 1),
+                                           head_rows(p.v, r0, r1, h), g, beta, s0, size(keys), size(width));
         EXPECT_LT(distance(head_rows(p.o, r0, r1, h), o), 1e-6) << name;
         const int32_t kept = p.state_out.i32()[r1 - 1];
         EXPECT_LT(distance(values(p.states.at(kept).at(h)), state), 1e-6) << name;
@@ -150,7 +154,8 @@ TEST(Oracle, ConvolutionOverAWholeHistory) {
   for (int64_t t = 0; t < 12; ++t) {
     for (int64_t c = 0; c < kChannels; ++c) {
       double z = 0;
-      for (int64_t j = std::max<int64_t>(0, 3 - t); j < 4; ++j) z += static_cast<double>(w.f32()[c * 4 + j]) * static_cast<double>(x.f32()[(t - 3 + j) * kChannels + c]);
+      for (int64_t j = std::max<int64_t>(0, 3 - t); j < 4; ++j)
+        z += static_cast<double>(w.f32()[c * 4 + j]) * static_cast<double>(x.f32()[(t - 3 + j) * kChannels + c]);
       EXPECT_NEAR(static_cast<double>(out.f32()[t * kChannels + c]), z * logistic(z), 1e-6);
     }
   }
@@ -180,9 +185,11 @@ Values dense_attention(const MlaExpandedParams& p, int64_t s, int64_t t, int64_t
   double sum = 0;
   for (const int64_t position : keys) {
     const int32_t block = p.latents.table.i32()[s * p.latents.table.dim(1) + position / p.latents.block_rows];
-    const Values c = values(p.latents.pool.rows(block * p.latents.block_rows + position % p.latents.block_rows, block * p.latents.block_rows + position % p.latents.block_rows + 1));
-    const Values kv = multiply(Values(matrix.begin() + h * static_cast<int64_t>((nope + value) * latent), matrix.begin() + (h + 1) * static_cast<int64_t>((nope + value) * latent)), c,
-                               nope + value, latent, 1);
+    const Values c = values(p.latents.pool.rows(block * p.latents.block_rows + position % p.latents.block_rows,
+                                                block * p.latents.block_rows + position % p.latents.block_rows + 1));
+    const Values kv = multiply(Values(matrix.begin() + h * static_cast<int64_t>((nope + value) * latent),
+                                      matrix.begin() + (h + 1) * static_cast<int64_t>((nope + value) * latent)),
+                               c, nope + value, latent, 1);
     double score = 0;
     for (size_t i = 0; i < nope; ++i) score += kv[i] * static_cast<double>(p.q.f32()[size(t * p.q.step(0) + h * p.q.step(1)) + i]);
     const double weight = std::exp(score * static_cast<double>(p.scale));
@@ -203,7 +210,8 @@ Values absorbed(const MlaExpandedParams& p, int64_t heads, bool split) {
   const auto attend = [&](Problem& b, const View& pools, const View& tails) {
     auto& m = b.make<MlaAttendParams>();
     m.q = absorb.out, m.latents = p.latents, m.selection = {pools, tails, p.selection.kpool}, m.batch = p.batch, m.scale = p.scale;
-    m.out = b.out(DType::kF32, {tokens, heads, latent}), m.row_max = b.out(DType::kF32, {tokens, heads}), m.row_sum = b.out(DType::kF32, {tokens, heads});
+    m.out = b.out(DType::kF32, {tokens, heads, latent}), m.row_max = b.out(DType::kF32, {tokens, heads}),
+    m.row_sum = b.out(DType::kF32, {tokens, heads});
     run_reference(b);
     return m;
   };
@@ -213,7 +221,8 @@ Values absorbed(const MlaExpandedParams& p, int64_t heads, bool split) {
   if (split) {  // the first half takes no tail: it begins behind the row
     std::vector<int32_t> behind;
     for (int64_t s = 0; s < p.batch.sequences(); ++s) {
-      for (int32_t t = p.batch.host_begin[s]; t < p.batch.host_begin[s + 1]; ++t) behind.push_back(p.batch.host_start[s] + t - p.batch.host_begin[s] + 1);
+      for (int32_t t = p.batch.host_begin[s]; t < p.batch.host_begin[s + 1]; ++t)
+        behind.push_back(p.batch.host_start[s] + t - p.batch.host_begin[s] + 1);
     }
     no_tail = first.indices(behind);
   }
@@ -222,8 +231,10 @@ Values absorbed(const MlaExpandedParams& p, int64_t heads, bool split) {
     const MlaAttendParams two = attend(second, p.selection.pools.slice(1, half, p.selection.pools.dim(1)), p.selection.tail_begin);
     for (int64_t i = 0; i < tokens * heads; ++i) {
       const double most = std::max(one.row_max.f32()[i], two.row_max.f32()[i]);
-      const double wa = std::exp(one.row_max.f32()[i] - most) * one.row_sum.f32()[i], wb = std::exp(two.row_max.f32()[i] - most) * two.row_sum.f32()[i];
-      for (int64_t c = i * latent; c < (i + 1) * latent; ++c) one.out.f32()[c] = static_cast<float>((wa * one.out.f32()[c] + wb * two.out.f32()[c]) / (wa + wb));
+      const double wa = std::exp(one.row_max.f32()[i] - most) * one.row_sum.f32()[i],
+                   wb = std::exp(two.row_max.f32()[i] - most) * two.row_sum.f32()[i];
+      for (int64_t c = i * latent; c < (i + 1) * latent; ++c)
+        one.out.f32()[c] = static_cast<float>((wa * one.out.f32()[c] + wb * two.out.f32()[c]) / (wa + wb));
     }
   }
   auto& un = u.make<MlaUnabsorbParams>();
@@ -265,12 +276,14 @@ TEST(Oracle, PooledKeysOfAWholeSequence) {
   // 14 tokens in steps of 5, 1, 8: pools of the whole sequence, written with plain arrays.
   constexpr int64_t kWidth = 8;
   Problem b;
-  const View k = b.in(DType::kF32, {14, kWidth}, cases::normal(1, 2)), gate = b.in(DType::kF32, {14, kWidth}), w = b.in(DType::kF32, {kWidth}), bias = b.in(DType::kF32, {kWidth}),
-             ape = b.in(DType::kF32, {4, kWidth}), ring = b.inout(DType::kF32, {1, 3, 2, kWidth}), slot = b.indices({0});
+  const View k = b.in(DType::kF32, {14, kWidth}, cases::normal(1, 2)), gate = b.in(DType::kF32, {14, kWidth}), w = b.in(DType::kF32, {kWidth}),
+             bias = b.in(DType::kF32, {kWidth}), ape = b.in(DType::kF32, {4, kWidth}), ring = b.inout(DType::kF32, {1, 3, 2, kWidth}),
+             slot = b.indices({0});
   const Paged keys = b.paged(DType::kF32, kWidth, 1, 4, 2, true);
   for (const auto& [c0, c1] : std::vector<std::pair<int64_t, int64_t>>{{0, 5}, {5, 6}, {6, 14}}) {
     auto& p = b.make<IndexKeysParams>();
-    p.k = k.rows(c0, c1), p.gate = gate.rows(c0, c1), p.norm_weight = w, p.norm_bias = bias, p.eps = 1e-6f, p.ape = ape, p.ring = ring, p.slot = slot, p.keys = keys;
+    p.k = k.rows(c0, c1), p.gate = gate.rows(c0, c1), p.norm_weight = w, p.norm_bias = bias, p.eps = 1e-6f, p.ape = ape, p.ring = ring, p.slot = slot,
+    p.keys = keys;
     p.batch = b.ragged({{static_cast<int32_t>(c1 - c0)}, {static_cast<int32_t>(c0)}});
     run_reference(b);
   }
@@ -307,7 +320,8 @@ TEST(Oracle, ChoiceByCountingBetterPools) {
         for (int64_t h = 0; h < 4; ++h) {
           const int64_t row = p.keys.table.i32()[s * p.keys.table.dim(1) + pool / 4] * 4 + pool % 4;
           double product = 0;
-          for (int64_t c = 0; c < 4; ++c) product += static_cast<double>(p.q.f32()[t * p.q.step(0) + h * 4 + c]) * static_cast<double>(p.keys.pool.f32()[row * 4 + c]);
+          for (int64_t c = 0; c < 4; ++c)
+            product += static_cast<double>(p.q.f32()[t * p.q.step(0) + h * 4 + c]) * static_cast<double>(p.keys.pool.f32()[row * 4 + c]);
           sum += 0.5 * static_cast<double>(p.weights.f32()[t * p.weights.step(0) + h]) * std::max(0.0, 0.5 * product);
         }
         score.push_back(sum);
@@ -316,7 +330,8 @@ TEST(Oracle, ChoiceByCountingBetterPools) {
       std::vector<int32_t> want;
       for (size_t i = 0; i < score.size(); ++i) {
         int64_t better = 0;
-        for (size_t j = 0; j < score.size(); ++j) better += score[j] > score[i] || (score[j] == score[i] && j < i) ? 1 : 0, ties += j < i && score[j] == score[i] ? 1 : 0;
+        for (size_t j = 0; j < score.size(); ++j)
+          better += score[j] > score[i] || (score[j] == score[i] && j < i) ? 1 : 0, ties += j < i && score[j] == score[i] ? 1 : 0;
         if (better < most) want.push_back(static_cast<int32_t>(i));
       }
       const int32_t* const row = p.selection.i32() + t * p.selection.step(0);

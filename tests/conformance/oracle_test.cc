@@ -62,7 +62,8 @@ TEST(Oracle, ShardsOfAProductCombineToTheBitsOfTheWhole) {
     for (size_t i = 0; i + 1 < cut.size(); ++i) {
       const View y = shard_partials(*shards.emplace_back(std::make_unique<Problem>()), p.x, p.parts[0].weight, cut[i], cut[i + 1]);
       size_t n = 0;
-      for (const tensor::TreeNode& node : tensor::tree_cover(7, cut[i], cut[i + 1])) nodes.push_back(node), partials.push_back(y.slice(0, static_cast<int64_t>(n), static_cast<int64_t>(n) + 1)), ++n;
+      for (const tensor::TreeNode& node : tensor::tree_cover(7, cut[i], cut[i + 1]))
+        nodes.push_back(node), partials.push_back(y.slice(0, static_cast<int64_t>(n), static_cast<int64_t>(n) + 1)), ++n;
     }
     for (int64_t t = 0; t < 4; ++t) {
       std::vector<const float*> rows;
@@ -271,7 +272,8 @@ TEST(Oracle, ExpertsAndTheirShards) {
     for (const Variant& variant : kernels::ref::reference_variants()) {
       if (variant.op == OpId::kMoe) variant.run(&q, {});
     }
-    for (size_t n = 0; n < cover.size(); ++n) nodes.push_back(cover[n]), partials.push_back(q.y.at(static_cast<int64_t>(n))), present.push_back(q.present.at(static_cast<int64_t>(n)));
+    for (size_t n = 0; n < cover.size(); ++n)
+      nodes.push_back(cover[n]), partials.push_back(q.y.at(static_cast<int64_t>(n))), present.push_back(q.present.at(static_cast<int64_t>(n)));
   }
   for (int64_t t = 0; t < p.x.dim(0); ++t) {
     std::vector<tensor::TreeNode> there;
@@ -309,7 +311,9 @@ TEST(Oracle, VisionAttention) {
   auto& p = b->get<VisionAttendParams>();
   run_reference(*b);
   const int32_t* const border = p.segment_begin.i32();
-  const auto at = [&](int64_t t, int64_t part, int64_t h, int64_t d) { return static_cast<double>(p.qkv.f32()[t * p.qkv.step(0) + (part * 3 + h) * 20 + d]); };
+  const auto at = [&](int64_t t, int64_t part, int64_t h, int64_t d) {
+    return static_cast<double>(p.qkv.f32()[t * p.qkv.step(0) + (part * 3 + h) * 20 + d]);
+  };
   for (int64_t s = 0; s < 4; ++s) {
     for (int64_t t = border[s]; t < border[s + 1]; ++t) {
       for (int64_t h = 0; h < 3; ++h) {

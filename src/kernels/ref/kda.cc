@@ -37,7 +37,8 @@ class HeadState {
     }
     for (int64_t j = 0; j < width_; ++j) guess_[size(j)] = beta * ((v == nullptr ? 0.0 : static_cast<double>(v[j])) - guess_[size(j)]);
     for (int64_t c = 0; c < keys_; ++c) {
-      for (int64_t j = 0; j < width_; ++j) s_[size(c * width_ + j)] = static_cast<float>(decayed_[size(c * width_ + j)] + k[size(c)] * guess_[size(j)]);
+      for (int64_t j = 0; j < width_; ++j)
+        s_[size(c * width_ + j)] = static_cast<float>(decayed_[size(c * width_ + j)] + k[size(c)] * guess_[size(j)]);
     }
   }
 

@@ -42,7 +42,8 @@ float combine(const Leaves& leaves, const tensor::TreeNode& node, const std::vec
 }
 
 /// Weight rows [n0, n1) of one part, for all rows of x.
-void product(const ops::MatmulParams& p, const ops::MatmulPart& part, const std::vector<double>& x, int64_t n0, int64_t n1, const LaunchContext& context) {
+void product(const ops::MatmulParams& p, const ops::MatmulPart& part, const std::vector<double>& x, int64_t n0, int64_t n1,
+             const LaunchContext& context) {
   const int64_t width = p.x.dim(1);
   const int64_t rows = p.x.dim(0);
   Leaves leaves{.channels = std::max<int64_t>(width, 1), .begin = 0, .count = 1, .total = 1};

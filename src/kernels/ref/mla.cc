@@ -52,7 +52,8 @@ void attend_row(const ops::MlaAttendParams& p, int64_t t, int64_t s, const Launc
   for (const int64_t position : keys) {
     const int64_t from = paged_offset(p.latents, s, position);
     std::vector<double>& latent = latents.emplace_back(static_cast<size_t>(width));
-    for (int64_t c = 0; c < width; ++c) latent[static_cast<size_t>(c)] = static_cast<double>(tensor::load_as_float(p.latents.pool.dtype, p.latents.pool.data, from + c));
+    for (int64_t c = 0; c < width; ++c)
+      latent[static_cast<size_t>(c)] = static_cast<double>(tensor::load_as_float(p.latents.pool.dtype, p.latents.pool.data, from + c));
   }
   LATHE_COUNT(context, kBytesRead, static_cast<int64_t>(keys.size()) * width * size_of(p.latents.pool));
   for (int64_t h = 0; h < p.q.dim(1); ++h) {

@@ -31,7 +31,8 @@ std::vector<int32_t> eligible(const ops::RouteParams& p, const std::vector<float
       std::partial_sort(members.begin(), members.begin() + 2, members.end(), better);
       value.push_back(members[0] + members[1]);
     }
-    std::stable_sort(groups.begin(), groups.end(), [&](int32_t a, int32_t b) { return better(value[static_cast<size_t>(a)], value[static_cast<size_t>(b)]); });
+    std::stable_sort(groups.begin(), groups.end(),
+                     [&](int32_t a, int32_t b) { return better(value[static_cast<size_t>(a)], value[static_cast<size_t>(b)]); });
     groups.resize(static_cast<size_t>(p.groups_kept));
     std::sort(groups.begin(), groups.end());
   }
@@ -52,7 +53,8 @@ void route_row(const ops::RouteParams& p, int64_t t) {
     biased[static_cast<size_t>(e)] = s[static_cast<size_t>(e)] + static_cast<float>(at(p.bias, e));
   }
   std::vector<int32_t> order = eligible(p, biased);
-  std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return better(biased[static_cast<size_t>(a)], biased[static_cast<size_t>(b)]); });
+  std::stable_sort(order.begin(), order.end(),
+                   [&](int32_t a, int32_t b) { return better(biased[static_cast<size_t>(a)], biased[static_cast<size_t>(b)]); });
   order.resize(static_cast<size_t>(chosen));
   std::sort(order.begin(), order.end());
   double sum = 1e-20;
@@ -88,7 +90,8 @@ class ExpertLeaves {
     const int64_t inner = gate.rows();
     std::vector<double> x(takers.size() * static_cast<size_t>(width_));
     for (size_t i = 0; i < takers.size(); ++i) {
-      for (int64_t c = 0; c < width_; ++c) x[i * static_cast<size_t>(width_) + static_cast<size_t>(c)] = activation(row(p_.x, takers[i].first)[c], p_.compute);
+      for (int64_t c = 0; c < width_; ++c)
+        x[i * static_cast<size_t>(width_) + static_cast<size_t>(c)] = activation(row(p_.x, takers[i].first)[c], p_.compute);
     }
     std::vector<double> hidden(takers.size() * static_cast<size_t>(inner));
     std::vector<double> gate_row(static_cast<size_t>(width_));

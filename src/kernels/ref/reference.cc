@@ -12,11 +12,11 @@ bool any(const void*) { return true; }
 std::array<ops::Variant, ops::kOpCount> table() {
   std::array<ops::Variant, ops::kOpCount> variants;
   size_t next = 0;
-#define LATHE_REF_ENTRY(kernel)                                                                                        \
-  {                                                                                                                    \
-    const std::optional<ops::OpId> op = ops::op_by_name(#kernel);                                                      \
-    LATHE_CHECK(op.has_value(), "no op is called {}", #kernel);                                                        \
-    variants[next++] = {.op = *op, .name = "ref", .supports = any, .run = kernel, .run_counted = kernel##_counted};    \
+#define LATHE_REF_ENTRY(kernel)                                                                                     \
+  {                                                                                                                 \
+    const std::optional<ops::OpId> op = ops::op_by_name(#kernel);                                                   \
+    LATHE_CHECK(op.has_value(), "no op is called {}", #kernel);                                                     \
+    variants[next++] = {.op = *op, .name = "ref", .supports = any, .run = kernel, .run_counted = kernel##_counted}; \
   }
   LATHE_REF_KERNELS(LATHE_REF_ENTRY)
 #undef LATHE_REF_ENTRY

@@ -42,7 +42,7 @@ struct Case {
   Parts parts = Parts::kRows;
   std::vector<std::string> judged{};  ///< outputs that `judge` looks at instead of the tolerance
   Judge judge{};
-  bool exact_counts = true;         ///< the reference does exactly what cost() says
+  bool exact_counts = true;  ///< the reference does exactly what cost() says
 };
 
 /// The conformance table, in the order of the ops.
@@ -99,14 +99,15 @@ void with_params(OpId op, void* params, F&& f) {
 /// Dimensions of a model, as the benchmarks use them.
 struct ModelShape {
   const char* name = "";
-  int64_t hidden, streams, kda_heads, kda_width, conv, heads, nope, value, q_lora, kv_lora, index_heads, index_width, pools, kpool, experts, chosen, inner, dense,
-      vocabulary;
+  int64_t hidden, streams, kda_heads, kda_width, conv, heads, nope, value, q_lora, kv_lora, index_heads, index_width, pools, kpool, experts, chosen,
+      inner, dense, vocabulary;
 };
 const ModelShape& builtin_shape();
 const ModelShape& published_shape();
 
 /// One benchmark case per op (several for matmul) at the model's sizes: `tokens` rows in `sequences` sequences of equal length that stand at `position`.
-/// Matrices are BF16 or FP8 as the release stores them. A case may need much memory at published sizes; build it, run it, drop it.
+/// Matrices are BF16 or FP8 as the release stores them; latents and index keys BF16. At published sizes a case may need gigabytes (moe 7.3 GB): build one, run it,
+/// drop it.
 std::vector<Case> model_cases(const ModelShape& shape, int64_t tokens, int64_t sequences, int64_t position, Compute compute);
 
 }  // namespace lathe::ops::cases

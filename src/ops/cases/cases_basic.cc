@@ -24,7 +24,8 @@ void embed_case(std::vector<Case>& out, const char* name, DType dtype, int64_t t
                    if (tokens > 1) ids[0] = 16, ids[1] = 0;
                    p.ids = b.indices(ids, {tokens});
                    p.table = b.matrix({.dtype = dtype}, 17, width);
-                   if (images) p.override_row = b.indices(override_row, {tokens}), p.overrides = b.in(DType::kF32, {tokens / 3 + 1, width}, normal(), 3);
+                   if (images)
+                     p.override_row = b.indices(override_row, {tokens}), p.overrides = b.in(DType::kF32, {tokens / 3 + 1, width}, normal(), 3);
                    p.out = b.out(DType::kF32, {tokens, width}, 5);
                  }});
   out.back().exact_counts = !images;  // rows of images are not weights
@@ -60,16 +61,19 @@ void norm_case(std::vector<Case>& out, const Norm& n) {
   Tolerance tolerance{.relative = grow};
   if constexpr (Params::kId == OpId::kLayerNorm) tolerance = {.scaled = grow * (1 + (n.deviation > 0 ? std::abs(n.mean / n.deviation) : 0))};
   tolerance.same_class = n.special;
-  out.push_back({.op = Params::kId, .name = n.name, .build = [=](Problem& b) {
-                   auto& p = b.make<Params>();
-                   const Fill fill = normal(n.deviation, n.mean);
-                   p.x = n.alias ? b.inout(DType::kF32, {n.tokens, n.width}, fill, 3) : b.in(DType::kF32, {n.tokens, n.width}, fill, 3);
-                   p.weight = b.in(n.weight, {n.width}, normal(0.2, 1));
-                   if constexpr (Params::kId == OpId::kLayerNorm) p.bias = b.in(n.weight, {n.width}, normal(0.1));
-                   p.eps = 1e-5f;
-                   if (n.special) put(p.x, 1, 0, kNaN), put(p.x, 2, n.width - 1, kInf);
-                   p.out = n.alias ? p.x : b.out(DType::kF32, {n.tokens, n.width}, 7);
-                 },
+  out.push_back({.op = Params::kId,
+                 .name = n.name,
+                 .build =
+                     [=](Problem& b) {
+                       auto& p = b.make<Params>();
+                       const Fill fill = normal(n.deviation, n.mean);
+                       p.x = n.alias ? b.inout(DType::kF32, {n.tokens, n.width}, fill, 3) : b.in(DType::kF32, {n.tokens, n.width}, fill, 3);
+                       p.weight = b.in(n.weight, {n.width}, normal(0.2, 1));
+                       if constexpr (Params::kId == OpId::kLayerNorm) p.bias = b.in(n.weight, {n.width}, normal(0.1));
+                       p.eps = 1e-5f;
+                       if (n.special) put(p.x, 1, 0, kNaN), put(p.x, 2, n.width - 1, kInf);
+                       p.out = n.alias ? p.x : b.out(DType::kF32, {n.tokens, n.width}, 7);
+                     },
                  .tolerance = tolerance});
 }
 
@@ -90,24 +94,30 @@ void norm_cases(std::vector<Case>& out) {
 }
 
 void gelu_case(std::vector<Case>& out, const char* name, int64_t tokens, int64_t width, bool alias, bool special) {
-  out.push_back({.op = OpId::kGelu, .name = name, .build = [=](Problem& b) {
-                   auto& p = b.make<GeluParams>();
-                   p.x = alias ? b.inout(DType::kF32, {tokens, width}, uniform(-9, 9)) : b.in(DType::kF32, {tokens, width}, uniform(-9, 9), 2);
-                   if (special) elementwise_nonfinite(p.x);
-                   p.out = alias ? p.x : b.out(DType::kF32, {tokens, width}, 1);
-                 },
+  out.push_back({.op = OpId::kGelu,
+                 .name = name,
+                 .build =
+                     [=](Problem& b) {
+                       auto& p = b.make<GeluParams>();
+                       p.x = alias ? b.inout(DType::kF32, {tokens, width}, uniform(-9, 9)) : b.in(DType::kF32, {tokens, width}, uniform(-9, 9), 2);
+                       if (special) elementwise_nonfinite(p.x);
+                       p.out = alias ? p.x : b.out(DType::kF32, {tokens, width}, 1);
+                     },
                  .tolerance = {.relative = 32 * kUnit, .absolute = 9 * 4 * kUnit, .same_class = special}});
 }
 
 void swiglu_case(std::vector<Case>& out, const char* name, int64_t tokens, int64_t width, float limit, int alias, bool special) {
-  out.push_back({.op = OpId::kSwiglu, .name = name, .build = [=](Problem& b) {
-                   auto& p = b.make<SwigluParams>();
-                   p.gate = alias == 1 ? b.inout(DType::kF32, {tokens, width}, normal(3)) : b.in(DType::kF32, {tokens, width}, normal(3), 3);
-                   p.up = alias == 2 ? b.inout(DType::kF32, {tokens, width}, normal(3)) : b.in(DType::kF32, {tokens, width}, normal(3), 5);
-                   p.limit = limit;
-                   if (special) elementwise_nonfinite(p.gate), put(p.up, 2, 0, kNaN), put(p.up, 2, 1, kInf), put(p.gate, 0, 0, -1e4);
-                   p.out = alias == 1 ? p.gate : (alias == 2 ? p.up : b.out(DType::kF32, {tokens, width}, 1));
-                 },
+  out.push_back({.op = OpId::kSwiglu,
+                 .name = name,
+                 .build =
+                     [=](Problem& b) {
+                       auto& p = b.make<SwigluParams>();
+                       p.gate = alias == 1 ? b.inout(DType::kF32, {tokens, width}, normal(3)) : b.in(DType::kF32, {tokens, width}, normal(3), 3);
+                       p.up = alias == 2 ? b.inout(DType::kF32, {tokens, width}, normal(3)) : b.in(DType::kF32, {tokens, width}, normal(3), 5);
+                       p.limit = limit;
+                       if (special) elementwise_nonfinite(p.gate), put(p.up, 2, 0, kNaN), put(p.up, 2, 1, kInf), put(p.gate, 0, 0, -1e4);
+                       p.out = alias == 1 ? p.gate : (alias == 2 ? p.up : b.out(DType::kF32, {tokens, width}, 1));
+                     },
                  .tolerance = {.relative = 64 * kUnit, .absolute = 1e-35, .same_class = special}});
 }
 

@@ -22,13 +22,16 @@ struct Latents {
 };
 
 void latents_case(std::vector<Case>& out, const Latents& c) {
-  out.push_back({.op = OpId::kWriteLatents, .name = c.name, .build = [c](Problem& b) {
-                   auto& p = b.make<WriteLatentsParams>();
-                   p.x = b.in(DType::kF32, {c.batch.tokens(), c.width}, normal(), 3);
-                   p.pool = b.paged(c.pool, c.width, static_cast<int64_t>(c.batch.rows.size()), furthest(c.batch), c.block_rows, true);
-                   p.batch = b.ragged(c.batch);
-                   if (c.batch.tokens() > 1) p.x.f32()[p.x.step(0)] = std::numeric_limits<float>::quiet_NaN();
-                 },
+  out.push_back({.op = OpId::kWriteLatents,
+                 .name = c.name,
+                 .build =
+                     [c](Problem& b) {
+                       auto& p = b.make<WriteLatentsParams>();
+                       p.x = b.in(DType::kF32, {c.batch.tokens(), c.width}, normal(), 3);
+                       p.pool = b.paged(c.pool, c.width, static_cast<int64_t>(c.batch.rows.size()), furthest(c.batch), c.block_rows, true);
+                       p.batch = b.ragged(c.batch);
+                       if (c.batch.tokens() > 1) p.x.f32()[p.x.step(0)] = std::numeric_limits<float>::quiet_NaN();
+                     },
                  .parts = Parts::kSequences});
 }
 
@@ -42,23 +45,26 @@ struct Keys {
 };
 
 void keys_case(std::vector<Case>& out, const Keys& c) {
-  out.push_back({.op = OpId::kIndexKeys, .name = c.name, .build = [c](Problem& b) {
-                   auto& p = b.make<IndexKeysParams>();
-                   const auto sequences = static_cast<int64_t>(c.batch.rows.size());
-                   p.k = b.in(DType::kF32, {c.batch.tokens(), c.width}, normal(1, 0.5), 3);
-                   p.gate = b.in(DType::kF32, {c.batch.tokens(), c.width}, normal(2), 1);
-                   p.norm_weight = b.in(c.vectors, {c.width}, normal(0.2, 1));
-                   p.norm_bias = b.in(c.vectors, {c.width}, normal(0.1));
-                   p.eps = 1e-6f;
-                   p.ape = b.in(c.vectors, {c.pool, c.width});
-                   p.ring = b.inout(DType::kF32, {sequences + 1, c.ring, 2, c.width});
-                   std::vector<int32_t> slots;
-                   for (int64_t s = 0; s < sequences; ++s) slots.push_back(static_cast<int32_t>(sequences - s));
-                   p.slot = b.indices(slots, {sequences});
-                   p.keys = b.paged(c.keys, c.width, sequences, furthest(c.batch) / c.pool + 1, 4, true);
-                   p.batch = b.ragged(c.batch);
-                   if (c.nonfinite) p.k.f32()[2 * p.k.step(0)] = std::numeric_limits<float>::quiet_NaN();
-                 },
+  out.push_back({.op = OpId::kIndexKeys,
+                 .name = c.name,
+                 .build =
+                     [c](Problem& b) {
+                       auto& p = b.make<IndexKeysParams>();
+                       const auto sequences = static_cast<int64_t>(c.batch.rows.size());
+                       p.k = b.in(DType::kF32, {c.batch.tokens(), c.width}, normal(1, 0.5), 3);
+                       p.gate = b.in(DType::kF32, {c.batch.tokens(), c.width}, normal(2), 1);
+                       p.norm_weight = b.in(c.vectors, {c.width}, normal(0.2, 1));
+                       p.norm_bias = b.in(c.vectors, {c.width}, normal(0.1));
+                       p.eps = 1e-6f;
+                       p.ape = b.in(c.vectors, {c.pool, c.width});
+                       p.ring = b.inout(DType::kF32, {sequences + 1, c.ring, 2, c.width});
+                       std::vector<int32_t> slots;
+                       for (int64_t s = 0; s < sequences; ++s) slots.push_back(static_cast<int32_t>(sequences - s));
+                       p.slot = b.indices(slots, {sequences});
+                       p.keys = b.paged(c.keys, c.width, sequences, furthest(c.batch) / c.pool + 1, 4, true);
+                       p.batch = b.ragged(c.batch);
+                       if (c.nonfinite) p.k.f32()[2 * p.k.step(0)] = std::numeric_limits<float>::quiet_NaN();
+                     },
                  .tolerance = {.scaled = 1e-6, .same_class = c.nonfinite},
                  .parts = Parts::kSequences});
 }
@@ -79,7 +85,8 @@ struct Select {
 double exact_score(const IndexSelectParams& p, int64_t t, int64_t s, int64_t pool) {
   const int64_t heads = p.q.dim(1);
   const int64_t width = p.q.dim(2);
-  const int64_t key = (p.keys.table.i32()[s * p.keys.table.step(0) + pool / p.keys.block_rows] * p.keys.block_rows + pool % p.keys.block_rows) * width;
+  const int64_t key =
+      (p.keys.table.i32()[s * p.keys.table.step(0) + pool / p.keys.block_rows] * p.keys.block_rows + pool % p.keys.block_rows) * width;
   double total = 0;
   for (int64_t h = 0; h < heads; ++h) {
     double product = 0;
@@ -104,7 +111,8 @@ std::string judge_row(const IndexSelectParams& p, int64_t t, int64_t s, int64_t 
       if (row[i] != -1) return fmt::format("row {}: entry {} is {}, expected -1 behind {} pools", t, i, row[i], most);
       continue;
     }
-    if (row[i] < 0 || row[i] >= pools || (i > 0 && row[i] <= row[i - 1])) return fmt::format("row {}: entry {} is {} of {} pools, not ascending", t, i, row[i], pools);
+    if (row[i] < 0 || row[i] >= pools || (i > 0 && row[i] <= row[i - 1]))
+      return fmt::format("row {}: entry {} is {} of {} pools, not ascending", t, i, row[i], pools);
     chosen[static_cast<size_t>(row[i])] = true;
   }
   double worst_in = std::numeric_limits<double>::infinity();
@@ -116,7 +124,8 @@ std::string judge_row(const IndexSelectParams& p, int64_t t, int64_t s, int64_t 
     if (chosen[static_cast<size_t>(pool)]) worst_in = std::min(worst_in, score);
     if (!chosen[static_cast<size_t>(pool)]) best_out = std::max(best_out, score);
   }
-  if (best_out > worst_in + 1e-5 * largest) return fmt::format("row {}: a pool with score {} is left out, one with {} is chosen", t, best_out, worst_in);
+  if (best_out > worst_in + 1e-5 * largest)
+    return fmt::format("row {}: a pool with score {} is left out, one with {} is chosen", t, best_out, worst_in);
   return "";
 }
 
@@ -132,25 +141,29 @@ std::string judge_selection(Problem&, Problem& got) {
 }
 
 void select_case(std::vector<Case>& out, const Select& c) {
-  Case item{.op = OpId::kIndexSelect, .name = c.name, .build = [c](Problem& b) {
-              auto& p = b.make<IndexSelectParams>();
-              const auto sequences = static_cast<int64_t>(c.batch.rows.size());
-              const int64_t all = furthest(c.batch) / c.kpool;
-              p.q = b.in(DType::kF32, {c.batch.tokens(), c.heads, c.width}, normal(), 3);
-              p.weights = b.in(DType::kF32, {c.batch.tokens(), c.heads}, normal(), 1);
-              p.keys = b.paged(c.keys, c.width, sequences, all + 1, 4, false);
-              p.batch = b.ragged(c.batch);
-              p.kpool = c.kpool;
-              p.selection = b.out(DType::kI32, {c.batch.tokens(), c.pools}, 2);
-              if (c.scores) p.scores = b.out(DType::kF32, {c.batch.tokens(), all + 2}, 1);
-              if (c.data == Data::kTies) {  // small whole numbers: every sum is exact and many are equal
-                for (const View& view : {p.q, p.weights, p.keys.pool}) each_element(view, [&](int64_t at) { view.f32()[at] = std::round(view.f32()[at]); });
-              }
-              if (c.data == Data::kNonfinite) {
-                for (int64_t i = 0; i < p.keys.pool.dim(0); i += 3) p.keys.pool.f32()[i * c.width] = std::numeric_limits<float>::quiet_NaN();
-                each_element(p.weights, [&](int64_t at) { p.weights.f32()[at] = -1.0f; });  // negative numbers still beat NaN
-              }
-            },
+  Case item{.op = OpId::kIndexSelect,
+            .name = c.name,
+            .build =
+                [c](Problem& b) {
+                  auto& p = b.make<IndexSelectParams>();
+                  const auto sequences = static_cast<int64_t>(c.batch.rows.size());
+                  const int64_t all = furthest(c.batch) / c.kpool;
+                  p.q = b.in(DType::kF32, {c.batch.tokens(), c.heads, c.width}, normal(), 3);
+                  p.weights = b.in(DType::kF32, {c.batch.tokens(), c.heads}, normal(), 1);
+                  p.keys = b.paged(c.keys, c.width, sequences, all + 1, 4, false);
+                  p.batch = b.ragged(c.batch);
+                  p.kpool = c.kpool;
+                  p.selection = b.out(DType::kI32, {c.batch.tokens(), c.pools}, 2);
+                  if (c.scores) p.scores = b.out(DType::kF32, {c.batch.tokens(), all + 2}, 1);
+                  if (c.data == Data::kTies) {  // small whole numbers: every sum is exact and many are equal
+                    for (const View& view : {p.q, p.weights, p.keys.pool})
+                      each_element(view, [&](int64_t at) { view.f32()[at] = std::round(view.f32()[at]); });
+                  }
+                  if (c.data == Data::kNonfinite) {
+                    for (int64_t i = 0; i < p.keys.pool.dim(0); i += 3) p.keys.pool.f32()[i * c.width] = std::numeric_limits<float>::quiet_NaN();
+                    each_element(p.weights, [&](int64_t at) { p.weights.f32()[at] = -1.0f; });  // negative numbers still beat NaN
+                  }
+                },
             .tolerance = {.scaled = 2e-6, .same_class = c.data == Data::kNonfinite},
             .parts = Parts::kSequences,
             .exact_counts = false};  // the reference reads the keys of a sequence once per row
@@ -166,7 +179,8 @@ void add_index_cases(std::vector<Case>& out) {
   latents_case(out, {.name = "bf16_40", .batch = {{3, 9}, {14, 0}}, .width = 40, .pool = DType::kBF16});
   latents_case(out, {.name = "all_empty", .batch = {{0, 0}, {3, 0}}, .width = 16});
   keys_case(out, {.name = "p4_64", .batch = {{9, 1, 0, 6}, {0, 3, 5, 2}}, .width = 64, .pool = 4, .ring = 3});
-  keys_case(out, {.name = "p4_128_bf16", .batch = {{4, 13}, {1, 8}}, .width = 128, .pool = 4, .ring = 8, .keys = DType::kBF16, .vectors = DType::kBF16});
+  keys_case(out,
+            {.name = "p4_128_bf16", .batch = {{4, 13}, {1, 8}}, .width = 128, .pool = 4, .ring = 8, .keys = DType::kBF16, .vectors = DType::kBF16});
   keys_case(out, {.name = "p4_decode", .batch = {{1, 1, 1, 1}, {3, 4, 6, 7}}, .width = 64, .pool = 4, .ring = 4, .vectors = DType::kBF16});
   keys_case(out, {.name = "p1", .batch = {{3, 1}, {0, 7}}, .width = 31, .pool = 1, .ring = 1});
   keys_case(out, {.name = "p3_odd", .batch = {{8, 5}, {2, 4}}, .width = 17, .pool = 3, .ring = 2});

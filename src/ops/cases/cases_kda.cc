@@ -26,17 +26,20 @@ struct Conv {
 };
 
 void conv_case(std::vector<Case>& out, const Conv& c) {
-  out.push_back({.op = OpId::kShortConv, .name = c.name, .build = [c](Problem& b) {
-                   auto& p = b.make<ShortConvParams>();
-                   const auto sequences = c.batch.rows.size();
-                   p.x = b.in(DType::kF32, {c.batch.tokens(), c.channels}, normal(), 9);
-                   p.weight = b.in(c.weight, {c.channels, c.taps}, normal(0.7));
-                   p.ring = b.inout(c.kept, {static_cast<int64_t>(sequences) + 1, c.ring, c.channels});
-                   p.slot = b.indices(shuffled_slots(sequences), {static_cast<int64_t>(sequences)});
-                   p.batch = b.ragged(c.batch);
-                   p.out = b.out(DType::kF32, {c.batch.tokens(), c.channels}, 3);
-                   if (c.nonfinite) p.x.f32()[2 * p.x.step(0) + 1] = std::numeric_limits<float>::quiet_NaN();
-                 },
+  out.push_back({.op = OpId::kShortConv,
+                 .name = c.name,
+                 .build =
+                     [c](Problem& b) {
+                       auto& p = b.make<ShortConvParams>();
+                       const auto sequences = c.batch.rows.size();
+                       p.x = b.in(DType::kF32, {c.batch.tokens(), c.channels}, normal(), 9);
+                       p.weight = b.in(c.weight, {c.channels, c.taps}, normal(0.7));
+                       p.ring = b.inout(c.kept, {static_cast<int64_t>(sequences) + 1, c.ring, c.channels});
+                       p.slot = b.indices(shuffled_slots(sequences), {static_cast<int64_t>(sequences)});
+                       p.batch = b.ragged(c.batch);
+                       p.out = b.out(DType::kF32, {c.batch.tokens(), c.channels}, 3);
+                       if (c.nonfinite) p.x.f32()[2 * p.x.step(0) + 1] = std::numeric_limits<float>::quiet_NaN();
+                     },
                  .tolerance = {.relative = 64 * kUnit, .scaled = 8 * kUnit, .same_class = c.nonfinite},
                  .parts = c.kept == DType::kF32 ? Parts::kSequences : Parts::kWhole});  // a BF16 ring rounds what a later step reads
 }
@@ -51,18 +54,22 @@ struct Gate {
 };
 
 void gate_case(std::vector<Case>& out, const Gate& c) {
-  out.push_back({.op = OpId::kKdaGate, .name = c.name, .build = [c](Problem& b) {
-                   auto& p = b.make<KdaGateParams>();
-                   p.a = b.in(DType::kF32, {c.tokens, c.heads * c.keys}, normal(c.spread), 3);
-                   p.b = b.in(DType::kF32, {c.tokens, c.heads}, normal(c.spread), 2);
-                   p.a_log = b.in(c.vectors, {c.heads}, uniform(-1, 1.5));
-                   p.dt_bias = b.in(c.vectors, {c.heads * c.keys});
-                   p.bounded = c.bounded;
-                   p.lower_bound = c.bounded ? -5.0f : 0.0f;
-                   if (c.nonfinite) p.a.f32()[p.a.step(0)] = std::numeric_limits<float>::quiet_NaN(), p.b.f32()[0] = std::numeric_limits<float>::infinity();
-                   p.g = b.out(DType::kF32, {c.tokens, c.heads * c.keys}, 1);
-                   p.beta = b.out(DType::kF32, {c.tokens, c.heads}, 1);
-                 },
+  out.push_back({.op = OpId::kKdaGate,
+                 .name = c.name,
+                 .build =
+                     [c](Problem& b) {
+                       auto& p = b.make<KdaGateParams>();
+                       p.a = b.in(DType::kF32, {c.tokens, c.heads * c.keys}, normal(c.spread), 3);
+                       p.b = b.in(DType::kF32, {c.tokens, c.heads}, normal(c.spread), 2);
+                       p.a_log = b.in(c.vectors, {c.heads}, uniform(-1, 1.5));
+                       p.dt_bias = b.in(c.vectors, {c.heads * c.keys});
+                       p.bounded = c.bounded;
+                       p.lower_bound = c.bounded ? -5.0f : 0.0f;
+                       if (c.nonfinite)
+                         p.a.f32()[p.a.step(0)] = std::numeric_limits<float>::quiet_NaN(), p.b.f32()[0] = std::numeric_limits<float>::infinity();
+                       p.g = b.out(DType::kF32, {c.tokens, c.heads * c.keys}, 1);
+                       p.beta = b.out(DType::kF32, {c.tokens, c.heads}, 1);
+                     },
                  .tolerance = {.relative = 2e-5, .absolute = 1e-30, .same_class = c.nonfinite}});
 }
 
@@ -108,29 +115,34 @@ std::vector<int32_t> kept_rows(const Recurrence& c, int32_t entering_rows) {
 }
 
 void recurrence_case(std::vector<Case>& out, const Recurrence& c) {
-  out.push_back({.op = OpId::kKdaRecurrence, .name = c.name, .build = [c](Problem& b) {
-                   auto& p = b.make<KdaRecurrenceParams>();
-                   const Batch batch{.rows = c.rows, .start = std::vector<int32_t>(c.rows.size(), 7)};
-                   const int64_t tokens = batch.tokens();
-                   const auto sequences = static_cast<int32_t>(c.rows.size());
-                   const View rows = b.in(DType::kF32, {tokens, c.heads * (2 * c.keys + c.values)}, normal(), 5);
-                   p.q = heads_of(rows, 0, c.heads, c.keys);
-                   p.k = heads_of(rows, c.heads * c.keys, c.heads, c.keys);
-                   p.v = heads_of(rows, 2 * c.heads * c.keys, c.heads, c.values);
-                   p.g = b.in(DType::kF32, {tokens, c.heads * c.keys}, c.decay, 2);
-                   p.beta = b.in(DType::kF32, {tokens, c.heads}, uniform(0, 1), 1);
-                   // Rows 0 … S−1 are what the sequences enter with; odd sequences of separate pools begin at zero.
-                   std::vector<int32_t> in(c.rows.size());
-                   for (size_t s = 0; s < in.size(); ++s) in[s] = c.keep != Keep::kInPlace && s % 2 == 1 ? -1 : static_cast<int32_t>(s);
-                   p.states = b.inout(DType::kF32, {sequences + std::max<int64_t>(tokens, sequences), c.heads, c.keys, c.values}, normal(0.3));
-                   p.entering = c.keep == Keep::kLast ? b.in(DType::kF32, {sequences, c.heads, c.keys, c.values}, normal(0.3), 4) : p.states;
-                   p.state_in = b.indices(in, {sequences});
-                   p.state_out = b.indices(kept_rows(c, sequences), {tokens});
-                   p.batch = b.ragged(batch);
-                   p.o = b.out(DType::kF32, {tokens, c.heads, c.values}, 3);
-                   if (c.pair) p.pair_m = b.out(DType::kF32, {sequences, c.heads, c.keys, c.keys}), p.pair_h = b.out(DType::kF32, {sequences, c.heads, c.keys, c.values});
-                   if (c.nonfinite) p.v.f32()[p.v.step(0)] = std::numeric_limits<float>::quiet_NaN();
-                 },
+  out.push_back({.op = OpId::kKdaRecurrence,
+                 .name = c.name,
+                 .build =
+                     [c](Problem& b) {
+                       auto& p = b.make<KdaRecurrenceParams>();
+                       const Batch batch{.rows = c.rows, .start = std::vector<int32_t>(c.rows.size(), 7)};
+                       const int64_t tokens = batch.tokens();
+                       const auto sequences = static_cast<int32_t>(c.rows.size());
+                       const View rows = b.in(DType::kF32, {tokens, c.heads * (2 * c.keys + c.values)}, normal(), 5);
+                       p.q = heads_of(rows, 0, c.heads, c.keys);
+                       p.k = heads_of(rows, c.heads * c.keys, c.heads, c.keys);
+                       p.v = heads_of(rows, 2 * c.heads * c.keys, c.heads, c.values);
+                       p.g = b.in(DType::kF32, {tokens, c.heads * c.keys}, c.decay, 2);
+                       p.beta = b.in(DType::kF32, {tokens, c.heads}, uniform(0, 1), 1);
+                       // Rows 0 … S−1 are what the sequences enter with; odd sequences of separate pools begin at zero.
+                       std::vector<int32_t> in(c.rows.size());
+                       for (size_t s = 0; s < in.size(); ++s) in[s] = c.keep != Keep::kInPlace && s % 2 == 1 ? -1 : static_cast<int32_t>(s);
+                       p.states = b.inout(DType::kF32, {sequences + std::max<int64_t>(tokens, sequences), c.heads, c.keys, c.values}, normal(0.3));
+                       p.entering = c.keep == Keep::kLast ? b.in(DType::kF32, {sequences, c.heads, c.keys, c.values}, normal(0.3), 4) : p.states;
+                       p.state_in = b.indices(in, {sequences});
+                       p.state_out = b.indices(kept_rows(c, sequences), {tokens});
+                       p.batch = b.ragged(batch);
+                       p.o = b.out(DType::kF32, {tokens, c.heads, c.values}, 3);
+                       if (c.pair)
+                         p.pair_m = b.out(DType::kF32, {sequences, c.heads, c.keys, c.keys}),
+                         p.pair_h = b.out(DType::kF32, {sequences, c.heads, c.keys, c.values});
+                       if (c.nonfinite) p.v.f32()[p.v.step(0)] = std::numeric_limits<float>::quiet_NaN();
+                     },
                  .tolerance = {.scaled = 4e-6, .same_class = c.nonfinite},
                  .parts = c.keep == Keep::kEvery && !c.pair ? Parts::kSequences : Parts::kWhole,
                  .exact_counts = false});  // which rows are kept is known on the device only
@@ -144,15 +156,19 @@ struct HeadNorm {
 };
 
 void gated_norm_case(std::vector<Case>& out, const HeadNorm& c) {
-  out.push_back({.op = OpId::kGatedNorm, .name = c.name, .build = [c](Problem& b) {
-                   auto& p = b.make<GatedNormParams>();
-                   p.o = b.in(DType::kF32, {c.tokens, c.heads, c.width}, normal(0.1), 3);
-                   p.gate = b.in(DType::kF32, {c.tokens, c.heads * c.width}, normal(3), 1);
-                   p.weight = b.in(c.weight, {c.width}, normal(0.2, 1));
-                   p.eps = 1e-5f;
-                   p.out = b.out(DType::kF32, {c.tokens, c.heads * c.width}, 5);
-                   if (c.nonfinite) p.o.f32()[p.o.step(0)] = std::numeric_limits<float>::infinity(), p.gate.f32()[1] = std::numeric_limits<float>::quiet_NaN();
-                 },
+  out.push_back({.op = OpId::kGatedNorm,
+                 .name = c.name,
+                 .build =
+                     [c](Problem& b) {
+                       auto& p = b.make<GatedNormParams>();
+                       p.o = b.in(DType::kF32, {c.tokens, c.heads, c.width}, normal(0.1), 3);
+                       p.gate = b.in(DType::kF32, {c.tokens, c.heads * c.width}, normal(3), 1);
+                       p.weight = b.in(c.weight, {c.width}, normal(0.2, 1));
+                       p.eps = 1e-5f;
+                       p.out = b.out(DType::kF32, {c.tokens, c.heads * c.width}, 5);
+                       if (c.nonfinite)
+                         p.o.f32()[p.o.step(0)] = std::numeric_limits<float>::infinity(), p.gate.f32()[1] = std::numeric_limits<float>::quiet_NaN();
+                     },
                  .tolerance = {.relative = 128 * kUnit, .absolute = 1e-30, .same_class = c.nonfinite}});
 }
 
@@ -160,7 +176,8 @@ void conv_cases(std::vector<Case>& out) {
   conv_case(out, {.name = "w4_c64", .batch = {{5, 1, 8}, {0, 3, 2}}, .channels = 64, .taps = 4, .ring = 3});
   conv_case(out, {.name = "w4_c5_ring_8", .batch = {{3, 12}, {1, 100}}, .channels = 5, .taps = 4, .ring = 8});
   conv_case(out, {.name = "w4_bf16_weight", .batch = {{9, 0, 1, 4}, {0, 5, 7, 1}}, .channels = 130, .taps = 4, .ring = 4, .weight = DType::kBF16});
-  conv_case(out, {.name = "w4_bf16_ring", .batch = {{2, 7}, {5, 0}}, .channels = 33, .taps = 4, .ring = 3, .weight = DType::kBF16, .kept = DType::kBF16});
+  conv_case(out,
+            {.name = "w4_bf16_ring", .batch = {{2, 7}, {5, 0}}, .channels = 33, .taps = 4, .ring = 3, .weight = DType::kBF16, .kept = DType::kBF16});
   conv_case(out, {.name = "w1", .batch = {{3}, {2}}, .channels = 16, .taps = 1, .ring = 1});
   conv_case(out, {.name = "w2", .batch = {{3, 1}, {0, 1}}, .channels = 17, .taps = 2, .ring = 1});
   conv_case(out, {.name = "w7", .batch = {{10, 2}, {3, 0}}, .channels = 31, .taps = 7, .ring = 6});

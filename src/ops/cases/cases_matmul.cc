@@ -49,15 +49,18 @@ void fill_part(Problem& b, const Product& c, const Part& part, MatmulPart& out) 
 
 void product_case(std::vector<Case>& out, const Product& c) {
   const double grow = 4 * kUnit * std::sqrt(static_cast<double>(c.width) + 16);
-  out.push_back({.op = OpId::kMatmul, .name = c.name, .build = [c](Problem& b) {
-                   auto& p = b.make<MatmulParams>();
-                   p.x = b.in(DType::kF32, {c.tokens, c.width}, normal(), 5);
-                   p.compute = c.compute;
-                   for (const Part& part : c.parts) fill_part(b, c, part, p.parts[static_cast<size_t>(p.part_count++)]);
-                   if (!c.nonfinite) return;
-                   p.x.f32()[p.x.step(0) + 1] = std::numeric_limits<float>::quiet_NaN();
-                   p.x.f32()[2 * p.x.step(0)] = std::numeric_limits<float>::infinity();
-                 },
+  out.push_back({.op = OpId::kMatmul,
+                 .name = c.name,
+                 .build =
+                     [c](Problem& b) {
+                       auto& p = b.make<MatmulParams>();
+                       p.x = b.in(DType::kF32, {c.tokens, c.width}, normal(), 5);
+                       p.compute = c.compute;
+                       for (const Part& part : c.parts) fill_part(b, c, part, p.parts[static_cast<size_t>(p.part_count++)]);
+                       if (!c.nonfinite) return;
+                       p.x.f32()[p.x.step(0) + 1] = std::numeric_limits<float>::quiet_NaN();
+                       p.x.f32()[2 * p.x.step(0)] = std::numeric_limits<float>::infinity();
+                     },
                  .tolerance = {.scaled = grow, .same_class = c.nonfinite}});
 }
 
@@ -86,7 +89,17 @@ void odd_shapes(std::vector<Case>& out) {
   product_case(out, {"nonfinite", 5, 67, {{kBF16Weights, 21}}, Compute::kF32, true});
   product_case(out, {"several", 3, 96, {{kBF16Weights, 64}, {kBF16Weights, 33}, {kF32Weights, 7, true}, {kBF16Weights, 1}}});
   product_case(out, {"several_fp8", 18, 256, {{kFp8Weights, 96}, {kFp8Weights, 40}}});
-  product_case(out, {"many", 2, 40, {{kBF16Weights, 5}, {kBF16Weights, 5}, {kBF16Weights, 5}, {kBF16Weights, 5}, {kBF16Weights, 5}, {kBF16Weights, 5}, {kBF16Weights, 5}, {kBF16Weights, 5}}});
+  product_case(out, {"many",
+                     2,
+                     40,
+                     {{kBF16Weights, 5},
+                      {kBF16Weights, 5},
+                      {kBF16Weights, 5},
+                      {kBF16Weights, 5},
+                      {kBF16Weights, 5},
+                      {kBF16Weights, 5},
+                      {kBF16Weights, 5},
+                      {kBF16Weights, 5}}});
 }
 
 void leaves(std::vector<Case>& out) {
@@ -108,7 +121,8 @@ void fast_mode(std::vector<Case>& out) {
   product_case(out, {"fast_bf16_33x63x17", 33, 63, {{kBF16Weights, 17}}, Compute::kBF16});
   product_case(out, {"fast_fp8_3x200x130", 3, 200, {{kFp8Weights, 130}}, Compute::kBF16});
   product_case(out, {"fast_fp8_20x256x64", 20, 256, {{kFp8Weights, 64}}, Compute::kBF16});
-  product_case(out, {"fast_fp8_inside", 4, 200, {{{.dtype = DType::kF8E4M3, .scaled = true, .row_offset = 70, .col_offset = 64}, 90}}, Compute::kBF16});
+  product_case(out,
+               {"fast_fp8_inside", 4, 200, {{{.dtype = DType::kF8E4M3, .scaled = true, .row_offset = 70, .col_offset = 64}, 90}}, Compute::kBF16});
   product_case(out, {"fast_fp8_leaves", 4, 300, {{kFp8Weights, 20, false, 128}}, Compute::kBF16});
   product_case(out, {"fast_f32_weights", 3, 100, {{kF32Weights, 9}}, Compute::kBF16});
   product_case(out, {"fast_nonfinite", 5, 67, {{kBF16Weights, 21}}, Compute::kBF16, true});
@@ -124,15 +138,18 @@ struct GateUp {
 };
 
 void gate_up_case(std::vector<Case>& out, const GateUp& c) {
-  out.push_back({.op = OpId::kGateUp, .name = c.name, .build = [c](Problem& b) {
-                   auto& p = b.make<GateUpParams>();
-                   p.x = b.in(DType::kF32, {c.tokens, c.width}, normal(), 5);
-                   p.gate = b.matrix(c.weights, c.inner, c.width);
-                   p.up = b.matrix(c.weights, c.inner, c.width);
-                   if (c.bias) p.gate_bias = b.in(DType::kBF16, {c.inner}), p.up_bias = b.in(DType::kF32, {c.inner});
-                   p.limit = c.limit, p.compute = c.compute;
-                   p.out = b.out(DType::kF32, {c.tokens, c.inner}, 3);
-                 },
+  out.push_back({.op = OpId::kGateUp,
+                 .name = c.name,
+                 .build =
+                     [c](Problem& b) {
+                       auto& p = b.make<GateUpParams>();
+                       p.x = b.in(DType::kF32, {c.tokens, c.width}, normal(), 5);
+                       p.gate = b.matrix(c.weights, c.inner, c.width);
+                       p.up = b.matrix(c.weights, c.inner, c.width);
+                       if (c.bias) p.gate_bias = b.in(DType::kBF16, {c.inner}), p.up_bias = b.in(DType::kF32, {c.inner});
+                       p.limit = c.limit, p.compute = c.compute;
+                       p.out = b.out(DType::kF32, {c.tokens, c.inner}, 3);
+                     },
                  .tolerance = {.relative = 64 * kUnit, .scaled = 8 * kUnit * std::sqrt(static_cast<double>(c.width) + 16)}});
 }
 

@@ -22,45 +22,55 @@ View streams_of(Problem& b, const Mhc& c) {
     view.stride[1] = 0;
     return view;
   }
-  const View view = c.in_place ? b.inout(DType::kF32, {c.tokens, c.streams, c.width}) : b.in(DType::kF32, {c.tokens, c.streams, c.width}, normal(), 4);
+  const View view =
+      c.in_place ? b.inout(DType::kF32, {c.tokens, c.streams, c.width}) : b.in(DType::kF32, {c.tokens, c.streams, c.width}, normal(), 4);
   if (c.special && c.tokens > 1) view.f32()[view.step(0)] = std::numeric_limits<float>::quiet_NaN();
   return view;
 }
 
 void in_case(std::vector<Case>& out, const Mhc& c) {
-  out.push_back({.op = OpId::kMhcIn, .name = c.name, .build = [c](Problem& b) {
-                   auto& p = b.make<MhcInParams>();
-                   const int64_t rows = c.streams * (c.streams + 2);
-                   p.streams = streams_of(b, c);
-                   p.fn = b.matrix({.dtype = c.fn, .deviation = 2}, rows, c.streams * c.width);
-                   p.base = b.in(DType::kF32, {rows});
-                   p.scale = b.in(DType::kF32, {3}, uniform(0.5, 2));
-                   p.eps = 1e-5f, p.hc_eps = 1e-6f, p.iterations = c.iterations;
-                   p.x = b.out(DType::kF32, {c.tokens, c.width}, 3);
-                   p.post = b.out(DType::kF32, {c.tokens, c.streams}, 1);
-                   p.comb = b.out(DType::kF32, {c.tokens, c.streams, c.streams}, 2);
-                 },
+  out.push_back({.op = OpId::kMhcIn,
+                 .name = c.name,
+                 .build =
+                     [c](Problem& b) {
+                       auto& p = b.make<MhcInParams>();
+                       const int64_t rows = c.streams * (c.streams + 2);
+                       p.streams = streams_of(b, c);
+                       p.fn = b.matrix({.dtype = c.fn, .deviation = 2}, rows, c.streams * c.width);
+                       p.base = b.in(DType::kF32, {rows});
+                       p.scale = b.in(DType::kF32, {3}, uniform(0.5, 2));
+                       p.eps = 1e-5f, p.hc_eps = 1e-6f, p.iterations = c.iterations;
+                       p.x = b.out(DType::kF32, {c.tokens, c.width}, 3);
+                       p.post = b.out(DType::kF32, {c.tokens, c.streams}, 1);
+                       p.comb = b.out(DType::kF32, {c.tokens, c.streams, c.streams}, 2);
+                     },
                  .tolerance = {.relative = 1e-5, .scaled = 2e-6, .same_class = c.special}});
 }
 
 void out_case(std::vector<Case>& out, const Mhc& c) {
-  out.push_back({.op = OpId::kMhcOut, .name = c.name, .build = [c](Problem& b) {
-                   auto& p = b.make<MhcOutParams>();
-                   p.streams = streams_of(b, c);
-                   p.y = b.in(DType::kF32, {c.tokens, c.width}, normal(), 2);
-                   p.post = b.in(DType::kF32, {c.tokens, c.streams}, uniform(0, 2));
-                   p.comb = b.in(DType::kF32, {c.tokens, c.streams, c.streams}, uniform(0, 1));
-                   p.out = c.in_place ? p.streams : b.out(DType::kF32, {c.tokens, c.streams, c.width}, 3);
-                 },
+  out.push_back({.op = OpId::kMhcOut,
+                 .name = c.name,
+                 .build =
+                     [c](Problem& b) {
+                       auto& p = b.make<MhcOutParams>();
+                       p.streams = streams_of(b, c);
+                       p.y = b.in(DType::kF32, {c.tokens, c.width}, normal(), 2);
+                       p.post = b.in(DType::kF32, {c.tokens, c.streams}, uniform(0, 2));
+                       p.comb = b.in(DType::kF32, {c.tokens, c.streams, c.streams}, uniform(0, 1));
+                       p.out = c.in_place ? p.streams : b.out(DType::kF32, {c.tokens, c.streams, c.width}, 3);
+                     },
                  .tolerance = {.scaled = 8 * kUnit, .same_class = c.special}});
 }
 
 void mean_case(std::vector<Case>& out, const Mhc& c) {
-  out.push_back({.op = OpId::kStreamMean, .name = c.name, .build = [c](Problem& b) {
-                   auto& p = b.make<StreamMeanParams>();
-                   p.streams = streams_of(b, c);
-                   p.out = b.out(DType::kF32, {c.tokens, c.width}, 3);
-                 },
+  out.push_back({.op = OpId::kStreamMean,
+                 .name = c.name,
+                 .build =
+                     [c](Problem& b) {
+                       auto& p = b.make<StreamMeanParams>();
+                       p.streams = streams_of(b, c);
+                       p.out = b.out(DType::kF32, {c.tokens, c.width}, 3);
+                     },
                  .tolerance = {.scaled = 4 * kUnit, .same_class = c.special}});
 }
 

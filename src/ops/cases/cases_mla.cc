@@ -26,22 +26,28 @@ KvB kv_b_of(Problem& b, const Weights& weights, int64_t heads, int32_t nope, int
 
 void head_cases(std::vector<Case>& out, const Heads& c) {
   const auto grow = [](int64_t terms) { return Tolerance{.scaled = 4 * kUnit * std::sqrt(static_cast<double>(terms) + 16)}; };
-  out.push_back({.op = OpId::kMlaAbsorb, .name = c.name, .build = [c](Problem& b) {
-                   auto& p = b.make<MlaAbsorbParams>();
-                   p.q = b.in(DType::kF32, {c.tokens, c.heads, c.nope}, normal(), 3);
-                   p.kv_b = kv_b_of(b, c.weights, c.heads, c.nope, c.value, c.latent);
-                   p.compute = c.compute;
-                   p.out = b.out(DType::kF32, {c.tokens, c.heads, c.latent}, 5);
-                 },
+  out.push_back({.op = OpId::kMlaAbsorb,
+                 .name = c.name,
+                 .build =
+                     [c](Problem& b) {
+                       auto& p = b.make<MlaAbsorbParams>();
+                       p.q = b.in(DType::kF32, {c.tokens, c.heads, c.nope}, normal(), 3);
+                       p.kv_b = kv_b_of(b, c.weights, c.heads, c.nope, c.value, c.latent);
+                       p.compute = c.compute;
+                       p.out = b.out(DType::kF32, {c.tokens, c.heads, c.latent}, 5);
+                     },
                  .tolerance = grow(c.nope),
                  .exact_counts = !c.weights.scaled});  // the scales of half a head are no whole number
-  out.push_back({.op = OpId::kMlaUnabsorb, .name = c.name, .build = [c](Problem& b) {
-                   auto& p = b.make<MlaUnabsorbParams>();
-                   p.z = b.in(DType::kF32, {c.tokens, c.heads, c.latent}, normal(), 3);
-                   p.kv_b = kv_b_of(b, c.weights, c.heads, c.nope, c.value, c.latent);
-                   p.compute = c.compute;
-                   p.out = b.out(DType::kF32, {c.tokens, c.heads, c.value}, 5);
-                 },
+  out.push_back({.op = OpId::kMlaUnabsorb,
+                 .name = c.name,
+                 .build =
+                     [c](Problem& b) {
+                       auto& p = b.make<MlaUnabsorbParams>();
+                       p.z = b.in(DType::kF32, {c.tokens, c.heads, c.latent}, normal(), 3);
+                       p.kv_b = kv_b_of(b, c.weights, c.heads, c.nope, c.value, c.latent);
+                       p.compute = c.compute;
+                       p.out = b.out(DType::kF32, {c.tokens, c.heads, c.value}, 5);
+                     },
                  .tolerance = grow(c.latent),
                  .exact_counts = !c.weights.scaled});
 }
@@ -55,9 +61,9 @@ struct Attend {
   DType cache = DType::kF32;
   Weights weights = kBF16Weights;
   Compute compute = Compute::kF32;
-  bool tails = false;   ///< tail_begin is given
-  bool merge = false;   ///< max and sum are asked for
-  bool none = false;    ///< rows that choose no pool at all
+  bool tails = false;  ///< tail_begin is given
+  bool merge = false;  ///< max and sum are asked for
+  bool none = false;   ///< rows that choose no pool at all
   bool nonfinite = false;
 };
 
@@ -94,33 +100,41 @@ Paged latents_of(Problem& b, const Attend& c) {
 }
 
 void attend_case(std::vector<Case>& out, const Attend& c) {
-  out.push_back({.op = OpId::kMlaAttend, .name = c.name, .build = [c](Problem& b) {
-                   auto& p = b.make<MlaAttendParams>();
-                   p.q = b.in(DType::kF32, {c.batch.tokens(), c.heads, c.latent}, normal(), 3);
-                   p.latents = latents_of(b, c);
-                   choose(b, c, p.selection);
-                   p.batch = b.ragged(c.batch);
-                   p.scale = static_cast<float>(2 / std::sqrt(static_cast<double>(c.latent)));
-                   p.out = b.out(DType::kF32, {c.batch.tokens(), c.heads, c.latent}, 5);
-                   if (c.merge) p.row_max = b.out(DType::kF32, {c.batch.tokens(), c.heads}, 1), p.row_sum = b.out(DType::kF32, {c.batch.tokens(), c.heads}, 1);
-                 },
+  out.push_back({.op = OpId::kMlaAttend,
+                 .name = c.name,
+                 .build =
+                     [c](Problem& b) {
+                       auto& p = b.make<MlaAttendParams>();
+                       p.q = b.in(DType::kF32, {c.batch.tokens(), c.heads, c.latent}, normal(), 3);
+                       p.latents = latents_of(b, c);
+                       choose(b, c, p.selection);
+                       p.batch = b.ragged(c.batch);
+                       p.scale = static_cast<float>(2 / std::sqrt(static_cast<double>(c.latent)));
+                       p.out = b.out(DType::kF32, {c.batch.tokens(), c.heads, c.latent}, 5);
+                       if (c.merge)
+                         p.row_max = b.out(DType::kF32, {c.batch.tokens(), c.heads}, 1),
+                         p.row_sum = b.out(DType::kF32, {c.batch.tokens(), c.heads}, 1);
+                     },
                  .tolerance = {.relative = 1e-6, .scaled = 6e-6, .same_class = c.nonfinite},
                  .parts = Parts::kSequences,
                  .exact_counts = false});  // keys that several rows share are read once in cost(), row by row here
 }
 
 void expanded_case(std::vector<Case>& out, const Attend& c) {
-  out.push_back({.op = OpId::kMlaExpanded, .name = c.name, .build = [c](Problem& b) {
-                   auto& p = b.make<MlaExpandedParams>();
-                   p.q = b.in(DType::kF32, {c.batch.tokens(), c.heads, c.nope}, normal(), 3);
-                   p.kv_b = kv_b_of(b, c.weights, c.heads, c.nope, c.value, c.latent);
-                   p.latents = latents_of(b, c);
-                   choose(b, c, p.selection);
-                   p.batch = b.ragged(c.batch);
-                   p.scale = static_cast<float>(2 / std::sqrt(static_cast<double>(c.nope)));
-                   p.compute = c.compute;
-                   p.out = b.out(DType::kF32, {c.batch.tokens(), c.heads, c.value}, 5);
-                 },
+  out.push_back({.op = OpId::kMlaExpanded,
+                 .name = c.name,
+                 .build =
+                     [c](Problem& b) {
+                       auto& p = b.make<MlaExpandedParams>();
+                       p.q = b.in(DType::kF32, {c.batch.tokens(), c.heads, c.nope}, normal(), 3);
+                       p.kv_b = kv_b_of(b, c.weights, c.heads, c.nope, c.value, c.latent);
+                       p.latents = latents_of(b, c);
+                       choose(b, c, p.selection);
+                       p.batch = b.ragged(c.batch);
+                       p.scale = static_cast<float>(2 / std::sqrt(static_cast<double>(c.nope)));
+                       p.compute = c.compute;
+                       p.out = b.out(DType::kF32, {c.batch.tokens(), c.heads, c.value}, 5);
+                     },
                  .tolerance = {.relative = 1e-6, .scaled = 8e-6, .same_class = c.nonfinite},
                  .parts = Parts::kSequences,
                  .exact_counts = false});
@@ -135,7 +149,9 @@ void add_mla_cases(std::vector<Case>& out) {
   head_cases(out, {.name = "h2_64_64_of_200_fp8", .tokens = 18, .heads = 2, .nope = 64, .value = 64, .latent = 200, .weights = kFp8Weights});
   head_cases(out, {.name = "no_rows", .tokens = 0, .heads = 2, .nope = 16, .value = 16, .latent = 32});
   head_cases(out, {.name = "fast_h2_64_48_of_96", .tokens = 6, .heads = 2, .nope = 64, .value = 48, .latent = 96, .compute = Compute::kBF16});
-  head_cases(out, {.name = "fast_h2_fp8", .tokens = 3, .heads = 2, .nope = 64, .value = 64, .latent = 128, .weights = kFp8Weights, .compute = Compute::kBF16});
+  head_cases(
+      out,
+      {.name = "fast_h2_fp8", .tokens = 3, .heads = 2, .nope = 64, .value = 64, .latent = 128, .weights = kFp8Weights, .compute = Compute::kBF16});
 
   attend_case(out, {.name = "dense_h2_32", .batch = {{9, 1, 0, 3}, {0, 12, 4, 5}}, .heads = 2, .latent = 32, .pools = 8});
   attend_case(out, {.name = "sparse_h4_128", .batch = {{4, 3}, {60, 33}}, .heads = 4, .latent = 128, .pools = 5, .merge = true});
@@ -149,13 +165,38 @@ void add_mla_cases(std::vector<Case>& out) {
 
   expanded_case(out, {.name = "dense_h2", .batch = {{9, 1, 0, 3}, {0, 12, 4, 5}}, .heads = 2, .latent = 32, .pools = 8, .nope = 16, .value = 24});
   expanded_case(out, {.name = "sparse_h4_128", .batch = {{4, 3}, {60, 33}}, .heads = 4, .latent = 128, .pools = 5, .nope = 128, .value = 128});
-  expanded_case(out, {.name = "sparse_h3_odd_f32", .batch = {{5}, {41}}, .heads = 3, .latent = 33, .pools = 4, .nope = 7, .value = 5, .weights = kF32Weights, .tails = true});
-  expanded_case(out, {.name = "fp8_bf16_cache", .batch = {{6, 2}, {10, 0}}, .heads = 2, .latent = 130, .pools = 8, .nope = 32, .value = 32, .cache = DType::kBF16, .weights = kFp8Weights});
+  expanded_case(out, {.name = "sparse_h3_odd_f32",
+                      .batch = {{5}, {41}},
+                      .heads = 3,
+                      .latent = 33,
+                      .pools = 4,
+                      .nope = 7,
+                      .value = 5,
+                      .weights = kF32Weights,
+                      .tails = true});
+  expanded_case(out, {.name = "fp8_bf16_cache",
+                      .batch = {{6, 2}, {10, 0}},
+                      .heads = 2,
+                      .latent = 130,
+                      .pools = 8,
+                      .nope = 32,
+                      .value = 32,
+                      .cache = DType::kBF16,
+                      .weights = kFp8Weights});
   expanded_case(out, {.name = "p1", .batch = {{4, 2}, {6, 0}}, .heads = 2, .latent = 16, .pools = 5, .nope = 8, .value = 8, .kpool = 1});
   expanded_case(out, {.name = "no_keys", .batch = {{8}, {0}}, .heads = 2, .latent = 20, .pools = 3, .nope = 8, .value = 8, .none = true});
-  expanded_case(out, {.name = "nonfinite", .batch = {{5, 5}, {0, 0}}, .heads = 2, .latent = 24, .pools = 4, .nope = 8, .value = 12, .nonfinite = true});
+  expanded_case(out,
+                {.name = "nonfinite", .batch = {{5, 5}, {0, 0}}, .heads = 2, .latent = 24, .pools = 4, .nope = 8, .value = 12, .nonfinite = true});
   expanded_case(out, {.name = "all_empty", .batch = {{0, 0}, {4, 0}}, .heads = 2, .latent = 16, .pools = 4, .nope = 8, .value = 8});
-  expanded_case(out, {.name = "fast_h2", .batch = {{7, 2}, {3, 20}}, .heads = 2, .latent = 64, .pools = 8, .nope = 32, .value = 32, .cache = DType::kBF16, .compute = Compute::kBF16});
+  expanded_case(out, {.name = "fast_h2",
+                      .batch = {{7, 2}, {3, 20}},
+                      .heads = 2,
+                      .latent = 64,
+                      .pools = 8,
+                      .nope = 32,
+                      .value = 32,
+                      .cache = DType::kBF16,
+                      .compute = Compute::kBF16});
 }
 
 }  // namespace lathe::ops::cases

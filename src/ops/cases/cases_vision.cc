@@ -14,17 +14,21 @@ struct Rope {
 };
 
 void rope_case(std::vector<Case>& out, const Rope& c) {
-  out.push_back({.op = OpId::kVisionRope, .name = c.name, .build = [c](Problem& b) {
-                   auto& p = b.make<VisionRopeParams>();
-                   p.qkv = b.inout(DType::kF32, {c.tokens, 3, c.heads, c.width}, normal(), 4);
-                   p.q_norm = b.in(c.norm, {c.width}, normal(0.2, 1));
-                   p.k_norm = b.in(c.norm, {c.width}, normal(0.2, 1));
-                   p.eps = 1e-5f;
-                   std::vector<int32_t> places;
-                   for (int64_t i = 0; i < 2 * c.tokens; ++i) places.push_back(static_cast<int32_t>(mix(static_cast<uint64_t>(i)) % static_cast<uint64_t>(c.furthest)));
-                   p.positions = b.indices(places, {c.tokens, 2});
-                   if (c.nonfinite) p.qkv.f32()[p.qkv.step(0)] = std::numeric_limits<float>::quiet_NaN();
-                 },
+  out.push_back({.op = OpId::kVisionRope,
+                 .name = c.name,
+                 .build =
+                     [c](Problem& b) {
+                       auto& p = b.make<VisionRopeParams>();
+                       p.qkv = b.inout(DType::kF32, {c.tokens, 3, c.heads, c.width}, normal(), 4);
+                       p.q_norm = b.in(c.norm, {c.width}, normal(0.2, 1));
+                       p.k_norm = b.in(c.norm, {c.width}, normal(0.2, 1));
+                       p.eps = 1e-5f;
+                       std::vector<int32_t> places;
+                       for (int64_t i = 0; i < 2 * c.tokens; ++i)
+                         places.push_back(static_cast<int32_t>(mix(static_cast<uint64_t>(i)) % static_cast<uint64_t>(c.furthest)));
+                       p.positions = b.indices(places, {c.tokens, 2});
+                       if (c.nonfinite) p.qkv.f32()[p.qkv.step(0)] = std::numeric_limits<float>::quiet_NaN();
+                     },
                  // An angle of `furthest` radians in f32 is off by half a unit of it.
                  .tolerance = {.scaled = kUnit * (32 + 2.0 * c.furthest), .same_class = c.nonfinite}});
 }
@@ -37,15 +41,18 @@ struct Attention {
 };
 
 void attention_case(std::vector<Case>& out, const Attention& c) {
-  out.push_back({.op = OpId::kVisionAttend, .name = c.name, .build = [c](Problem& b) {
-                   auto& p = b.make<VisionAttendParams>();
-                   std::vector<int32_t> begin{0};
-                   for (const int32_t rows : c.segments) begin.push_back(begin.back() + rows);
-                   p.qkv = b.in(DType::kF32, {begin.back(), 3, c.heads, c.width}, normal(1.3), 4);
-                   p.segment_begin = b.indices(begin);
-                   p.out = b.out(DType::kF32, {begin.back(), c.heads * c.width}, 3);
-                   if (c.nonfinite) p.qkv.f32()[p.qkv.step(0)] = std::numeric_limits<float>::quiet_NaN();
-                 },
+  out.push_back({.op = OpId::kVisionAttend,
+                 .name = c.name,
+                 .build =
+                     [c](Problem& b) {
+                       auto& p = b.make<VisionAttendParams>();
+                       std::vector<int32_t> begin{0};
+                       for (const int32_t rows : c.segments) begin.push_back(begin.back() + rows);
+                       p.qkv = b.in(DType::kF32, {begin.back(), 3, c.heads, c.width}, normal(1.3), 4);
+                       p.segment_begin = b.indices(begin);
+                       p.out = b.out(DType::kF32, {begin.back(), c.heads * c.width}, 3);
+                       if (c.nonfinite) p.qkv.f32()[p.qkv.step(0)] = std::numeric_limits<float>::quiet_NaN();
+                     },
                  .tolerance = {.scaled = 6e-6, .same_class = c.nonfinite},
                  .parts = Parts::kSegments,
                  .exact_counts = c.segments.size() == 1});  // cost() sees one segment

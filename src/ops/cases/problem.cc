@@ -115,7 +115,8 @@ MatrixView Problem::matrix(const Weights& kind, int64_t rows, int64_t cols) {
   if (kind.scaled) {
     m.block_rows = m.block_cols = kind.block;
     const double scale = deviation / 100.0;
-    m.scales = in(DType::kF32, {(all_rows + kind.block - 1) / kind.block, (all_cols + kind.block - 1) / kind.block}, uniform(0.5 * scale, 1.5 * scale));
+    m.scales =
+        in(DType::kF32, {(all_rows + kind.block - 1) / kind.block, (all_cols + kind.block - 1) / kind.block}, uniform(0.5 * scale, 1.5 * scale));
   }
   return tensor::slice_matrix(m, kind.row_offset, all_rows, kind.col_offset, all_cols);
 }
@@ -134,7 +135,10 @@ Ragged Problem::ragged(const Batch& batch) {
     begin.push_back(begin.back() + rows);
     longest = std::max<int64_t>(longest, rows);
   }
-  return {.begin = indices(begin), .start = indices(start, {static_cast<int64_t>(start.size())}), .longest = longest, .host_begin = begin.data(),
+  return {.begin = indices(begin),
+          .start = indices(start, {static_cast<int64_t>(start.size())}),
+          .longest = longest,
+          .host_begin = begin.data(),
           .host_start = start.data()};
 }
 

@@ -1,0 +1,307 @@
+// The ops at the sizes of real models, for benchmarks.
+
+#include <algorithm>
+#include <cmath>
+
+#include "ops/cases/cases.h"
+
+namespace lathe::ops::cases {
+namespace {
+
+constexpr Weights kBF16Weights{.dtype = DType::kBF16};
+constexpr Weights kFp8Weights{.dtype = DType::kF8E4M3, .scaled = true};
+
+/// A benchmark: the model, and the rows of one step.
+struct Setting {
+  ModelShape m;
+  int64_t tokens, sequences, position;
+  Compute compute;
+
+  Batch batch() const {
+    Batch out;
+    for (int64_t s = 0; s < sequences; ++s) {
+      out.rows.push_back(static_cast<int32_t>(tokens * (s + 1) / sequences - tokens * s / sequences));
+      out.start.push_back(static_cast<int32_t>(position));
+    }
+    return out;
+  }
+  int64_t end() const { return position + tokens / sequences + 1; }  ///< one past the furthest position
+  std::vector<int32_t> numbered() const {
+    std::vector<int32_t> out;
+    for (int64_t s = 0; s < sequences; ++s) out.push_back(static_cast<int32_t>(s));
+    return out;
+  }
+};
+
+using Add = std::function<void(OpId, const char*, std::function<void(Problem&)>)>;
+
+void add_product(const Add& add, const Setting& c, const char* name, std::vector<std::pair<Weights, int64_t>> parts, int64_t width,
+                 int64_t leaf = 0) {
+  add(OpId::kMatmul, name, [=](Problem& b) {
+    auto& p = b.make<MatmulParams>();
+    p.x = b.in(DType::kF32, {c.tokens, width});
+    p.compute = c.compute;
+    for (const auto& [weights, rows] : parts) {
+      MatmulPart& part = p.parts[static_cast<size_t>(p.part_count++)];
+      part.weight = b.matrix(weights, rows, width);
+      part.leaf_channels = leaf;
+      part.leaf_total = leaf > 0 ? (width + leaf - 1) / leaf : 0;
+      part.y = b.out(DType::kF32, {c.tokens, rows});
+    }
+  });
+}
+
+void add_products(const Add& add, const Setting& c) {
+  const ModelShape& m = c.m;
+  const int64_t kda = m.kda_heads * m.kda_width;
+  add_product(add, c, "kda_projections",
+              {{kBF16Weights, kda},
+               {kBF16Weights, kda},
+               {kBF16Weights, kda},
+               {kBF16Weights, m.kda_width},
+               {kBF16Weights, m.kda_width},
+               {kBF16Weights, m.kda_heads}},
+              m.hidden);
+  add_product(add, c, "kda_gate_expansion", {{kBF16Weights, kda}}, m.kda_width);
+  add_product(add, c, "kda_o", {{kBF16Weights, m.hidden}}, kda, m.kda_width);
+  add_product(add, c, "mla_a", {{kFp8Weights, m.q_lora}, {kFp8Weights, m.kv_lora}}, m.hidden);
+  add_product(add, c, "mla_q_b", {{kFp8Weights, m.heads * m.nope}}, m.q_lora);
+  add_product(add, c, "mla_o", {{kFp8Weights, m.hidden}}, m.heads * m.value, m.value);
+  add_product(add, c, "index_q_b", {{kBF16Weights, m.index_heads * m.index_width}}, m.q_lora);
+  add_product(add, c, "dense_down", {{kFp8Weights, m.hidden}}, m.dense, kDownLeafChannels);
+  add_product(add, c, "head", {{kBF16Weights, m.vocabulary}}, m.hidden);
+  add(OpId::kGateUp, "dense", [c](Problem& b) {
+    auto& p = b.make<GateUpParams>();
+    p.x = b.in(DType::kF32, {c.tokens, c.m.hidden});
+    p.gate = b.matrix(kFp8Weights, c.m.dense, c.m.hidden), p.up = b.matrix(kFp8Weights, c.m.dense, c.m.hidden);
+    p.limit = 10, p.compute = c.compute;
+    p.out = b.out(DType::kF32, {c.tokens, c.m.dense});
+  });
+}
+
+void add_rows(const Add& add, const Setting& c) {
+  add(OpId::kEmbed, "table", [c](Problem& b) {
+    auto& p = b.make<EmbedParams>();
+    std::vector<int32_t> ids;
+    for (int64_t t = 0; t < c.tokens; ++t) ids.push_back(static_cast<int32_t>(mix(static_cast<uint64_t>(t)) % static_cast<uint64_t>(c.m.vocabulary)));
+    p.ids = b.indices(ids), p.table = b.matrix(kBF16Weights, c.m.vocabulary, c.m.hidden), p.out = b.out(DType::kF32, {c.tokens, c.m.hidden});
+  });
+  add(OpId::kRmsNorm, "hidden", [c](Problem& b) {
+    auto& p = b.make<RmsNormParams>();
+    p.x = b.in(DType::kF32, {c.tokens, c.m.hidden}), p.weight = b.in(DType::kBF16, {c.m.hidden}), p.eps = 1e-5f,
+    p.out = b.out(DType::kF32, {c.tokens, c.m.hidden});
+  });
+  add(OpId::kMhcIn, "streams", [c](Problem& b) {
+    auto& p = b.make<MhcInParams>();
+    const int64_t s = c.m.streams, d = c.m.hidden;
+    p.streams = b.in(DType::kF32, {c.tokens, s, d}), p.fn = b.matrix(kBF16Weights, s * (s + 2), s * d), p.base = b.in(DType::kF32, {s * (s + 2)});
+    p.scale = b.in(DType::kF32, {3}), p.eps = 1e-5f, p.hc_eps = 1e-6f, p.iterations = 20;
+    p.x = b.out(DType::kF32, {c.tokens, d}), p.post = b.out(DType::kF32, {c.tokens, s}), p.comb = b.out(DType::kF32, {c.tokens, s, s});
+  });
+  add(OpId::kMhcOut, "streams", [c](Problem& b) {
+    auto& p = b.make<MhcOutParams>();
+    const int64_t s = c.m.streams, d = c.m.hidden;
+    p.streams = p.out = b.inout(DType::kF32, {c.tokens, s, d}), p.y = b.in(DType::kF32, {c.tokens, d});
+    p.post = b.in(DType::kF32, {c.tokens, s}, uniform(0, 1)), p.comb = b.in(DType::kF32, {c.tokens, s, s}, uniform(0, 0.25));
+  });
+  add(OpId::kStreamMean, "streams", [c](Problem& b) {
+    auto& p = b.make<StreamMeanParams>();
+    p.streams = b.in(DType::kF32, {c.tokens, c.m.streams, c.m.hidden}), p.out = b.out(DType::kF32, {c.tokens, c.m.hidden});
+  });
+}
+
+void add_kda(const Add& add, const Setting& c) {
+  const int64_t h = c.m.kda_heads, k = c.m.kda_width;
+  add(OpId::kShortConv, "qkv", [=](Problem& b) {
+    auto& p = b.make<ShortConvParams>();
+    p.x = b.in(DType::kF32, {c.tokens, 3 * h * k}), p.weight = b.in(DType::kBF16, {3 * h * k, c.m.conv}),
+    p.ring = b.inout(DType::kF32, {c.sequences, c.m.conv, 3 * h * k});
+    p.slot = b.indices(c.numbered()), p.batch = b.ragged(c.batch()), p.out = b.out(DType::kF32, {c.tokens, 3 * h * k});
+  });
+  add(OpId::kKdaGate, "heads", [=](Problem& b) {
+    auto& p = b.make<KdaGateParams>();
+    p.a = b.in(DType::kF32, {c.tokens, h * k}), p.b = b.in(DType::kF32, {c.tokens, h}), p.a_log = b.in(DType::kF32, {h}),
+    p.dt_bias = b.in(DType::kF32, {h * k});
+    p.lower_bound = -5, p.g = b.out(DType::kF32, {c.tokens, h * k}), p.beta = b.out(DType::kF32, {c.tokens, h});
+  });
+  add(OpId::kKdaRecurrence, "heads", [=](Problem& b) {
+    auto& p = b.make<KdaRecurrenceParams>();
+    p.q = b.in(DType::kF32, {c.tokens, h, k}), p.k = b.in(DType::kF32, {c.tokens, h, k}), p.v = b.in(DType::kF32, {c.tokens, h, k});
+    p.g = b.in(DType::kF32, {c.tokens, h * k}, uniform(-1, 0)), p.beta = b.in(DType::kF32, {c.tokens, h}, uniform(0, 1));
+    p.entering = p.states = b.inout(DType::kF32, {c.sequences, h, k, k}, normal(0.1)), p.state_in = b.indices(c.numbered()),
+    p.batch = b.ragged(c.batch());
+    std::vector<int32_t> kept(static_cast<size_t>(c.tokens), -1);
+    for (int64_t s = 0; s < c.sequences; ++s) {  // the state behind the last row of each sequence
+      const int64_t end = c.tokens * (s + 1) / c.sequences;
+      if (end > c.tokens * s / c.sequences) kept[static_cast<size_t>(end - 1)] = static_cast<int32_t>(s);
+    }
+    p.state_out = b.indices(kept), p.o = b.out(DType::kF32, {c.tokens, h, k});
+  });
+  add(OpId::kGatedNorm, "heads", [=](Problem& b) {
+    auto& p = b.make<GatedNormParams>();
+    p.o = b.in(DType::kF32, {c.tokens, h, k}), p.gate = b.in(DType::kF32, {c.tokens, h * k}), p.weight = b.in(DType::kBF16, {k}), p.eps = 1e-5f;
+    p.out = b.out(DType::kF32, {c.tokens, h * k});
+  });
+}
+
+/// The first pools of each row, as many as there are or may be.
+Selection first_pools(Problem& b, const Setting& c) {
+  std::vector<int32_t> pools;
+  for (int64_t s = 0; s < c.sequences; ++s) {
+    for (int64_t i = 0; i < c.tokens * (s + 1) / c.sequences - c.tokens * s / c.sequences; ++i) {
+      const int64_t complete = (c.position + i + 1) / c.m.kpool;
+      // Spread over the whole context, as a real choice is.
+      for (int64_t n = 0; n < c.m.pools; ++n) {
+        const int64_t kept = std::min(complete, c.m.pools);
+        pools.push_back(n < kept ? static_cast<int32_t>(n * complete / kept) : -1);
+      }
+    }
+  }
+  return {.pools = b.indices(pools, {c.tokens, c.m.pools}), .tail_begin = {}, .kpool = static_cast<int32_t>(c.m.kpool)};
+}
+
+void add_index(const Add& add, const Setting& c) {
+  add(OpId::kWriteLatents, "latents", [c](Problem& b) {
+    auto& p = b.make<WriteLatentsParams>();
+    p.x = b.in(DType::kF32, {c.tokens, c.m.kv_lora}), p.pool = b.paged(DType::kBF16, c.m.kv_lora, c.sequences, c.end(), 64, true),
+    p.batch = b.ragged(c.batch());
+  });
+  add(OpId::kIndexKeys, "keys", [c](Problem& b) {
+    auto& p = b.make<IndexKeysParams>();
+    const int64_t dx = c.m.index_width;
+    p.k = b.in(DType::kF32, {c.tokens, dx}), p.gate = b.in(DType::kF32, {c.tokens, dx});
+    p.norm_weight = b.in(DType::kBF16, {dx}), p.norm_bias = b.in(DType::kBF16, {dx}), p.eps = 1e-6f, p.ape = b.in(DType::kBF16, {c.m.kpool, dx});
+    p.ring = b.inout(DType::kF32, {c.sequences, 2 * c.m.kpool, 2, dx}), p.slot = b.indices(c.numbered());
+    p.keys = b.paged(DType::kBF16, dx, c.sequences, c.end() / c.m.kpool + 1, 16, true), p.batch = b.ragged(c.batch());
+  });
+  add(OpId::kIndexSelect, "pools", [c](Problem& b) {
+    auto& p = b.make<IndexSelectParams>();
+    p.q = b.in(DType::kF32, {c.tokens, c.m.index_heads, c.m.index_width}), p.weights = b.in(DType::kF32, {c.tokens, c.m.index_heads});
+    p.keys = b.paged(DType::kBF16, c.m.index_width, c.sequences, c.end() / c.m.kpool + 1, 16, false), p.batch = b.ragged(c.batch());
+    p.kpool = static_cast<int32_t>(c.m.kpool), p.selection = b.out(DType::kI32, {c.tokens, c.m.pools});
+  });
+}
+
+void add_mla(const Add& add, const Setting& c) {
+  const ModelShape& m = c.m;
+  const auto kv_b = [m](Problem& b) {
+    return KvB{.matrix = b.matrix(kBF16Weights, m.heads * (m.nope + m.value), m.kv_lora),
+               .nope = static_cast<int32_t>(m.nope),
+               .value = static_cast<int32_t>(m.value)};
+  };
+  add(OpId::kMlaAbsorb, "heads", [=](Problem& b) {
+    auto& p = b.make<MlaAbsorbParams>();
+    p.q = b.in(DType::kF32, {c.tokens, m.heads, m.nope}), p.kv_b = kv_b(b), p.compute = c.compute,
+    p.out = b.out(DType::kF32, {c.tokens, m.heads, m.kv_lora});
+  });
+  add(OpId::kMlaAttend, "latents", [=](Problem& b) {
+    auto& p = b.make<MlaAttendParams>();
+    p.q = b.in(DType::kF32, {c.tokens, m.heads, m.kv_lora}), p.latents = b.paged(DType::kBF16, m.kv_lora, c.sequences, c.end(), 64, false);
+    p.selection = first_pools(b, c), p.batch = b.ragged(c.batch()), p.scale = static_cast<float>(1 / std::sqrt(static_cast<double>(m.nope)));
+    p.out = b.out(DType::kF32, {c.tokens, m.heads, m.kv_lora});
+  });
+  add(OpId::kMlaUnabsorb, "heads", [=](Problem& b) {
+    auto& p = b.make<MlaUnabsorbParams>();
+    p.z = b.in(DType::kF32, {c.tokens, m.heads, m.kv_lora}), p.kv_b = kv_b(b), p.compute = c.compute,
+    p.out = b.out(DType::kF32, {c.tokens, m.heads, m.value});
+  });
+  add(OpId::kMlaExpanded, "heads", [=](Problem& b) {
+    auto& p = b.make<MlaExpandedParams>();
+    p.q = b.in(DType::kF32, {c.tokens, m.heads, m.nope}), p.kv_b = kv_b(b),
+    p.latents = b.paged(DType::kBF16, m.kv_lora, c.sequences, c.end(), 64, false);
+    p.selection = first_pools(b, c), p.batch = b.ragged(c.batch()), p.scale = static_cast<float>(1 / std::sqrt(static_cast<double>(m.nope)));
+    p.compute = c.compute, p.out = b.out(DType::kF32, {c.tokens, m.heads, m.value});
+  });
+}
+
+void add_moe(const Add& add, const Setting& c) {
+  add(OpId::kRoute, "experts", [c](Problem& b) {
+    auto& p = b.make<RouteParams>();
+    p.logits = b.in(DType::kF32, {c.tokens, c.m.experts}), p.bias = b.in(DType::kF32, {c.m.experts}, normal(0.1)), p.scale = 2.5f;
+    p.ids = b.out(DType::kI32, {c.tokens, c.m.chosen}), p.weights = b.out(DType::kF32, {c.tokens, c.m.chosen});
+  });
+  add(OpId::kMoe, "experts", [c](Problem& b) {
+    auto& p = b.make<MoeParams>();
+    std::vector<int32_t> ids;
+    for (int64_t t = 0; t < c.tokens; ++t) {  // evenly spread, another set for each row
+      std::vector<int32_t> row;
+      const int64_t first = static_cast<int64_t>(mix(static_cast<uint64_t>(t)) % static_cast<uint64_t>(c.m.experts));
+      for (int64_t i = 0; i < c.m.chosen; ++i) row.push_back(static_cast<int32_t>((first + i * c.m.experts / c.m.chosen) % c.m.experts));
+      std::sort(row.begin(), row.end());
+      ids.insert(ids.end(), row.begin(), row.end());
+    }
+    p.x = b.in(DType::kF32, {c.tokens, c.m.hidden}), p.ids = b.indices(ids, {c.tokens, c.m.chosen});
+    p.weights = b.in(DType::kF32, {c.tokens, c.m.chosen}, uniform(0.1, 0.6));
+    const auto experts = static_cast<int32_t>(c.m.experts);
+    p.gate = b.stack(kFp8Weights, experts, c.m.inner, c.m.hidden), p.up = b.stack(kFp8Weights, experts, c.m.inner, c.m.hidden);
+    p.down = b.stack(kFp8Weights, experts, c.m.hidden, c.m.inner);
+    p.experts_total = experts, p.limit = 10, p.compute = c.compute, p.y = b.out(DType::kF32, {c.tokens, c.m.hidden});
+  });
+}
+
+}  // namespace
+
+const ModelShape& builtin_shape() {
+  static constexpr ModelShape shape{.name = "built-in",
+                                    .hidden = 384,
+                                    .streams = 4,
+                                    .kda_heads = 4,
+                                    .kda_width = 128,
+                                    .conv = 4,
+                                    .heads = 4,
+                                    .nope = 128,
+                                    .value = 128,
+                                    .q_lora = 128,
+                                    .kv_lora = 128,
+                                    .index_heads = 8,
+                                    .index_width = 64,
+                                    .pools = 64,
+                                    .kpool = 4,
+                                    .experts = 8,
+                                    .chosen = 2,
+                                    .inner = 128,
+                                    .dense = 512,
+                                    .vocabulary = 3584};
+  return shape;
+}
+
+const ModelShape& published_shape() {
+  static constexpr ModelShape shape{.name = "published",
+                                    .hidden = 4096,
+                                    .streams = 4,
+                                    .kda_heads = 64,
+                                    .kda_width = 128,
+                                    .conv = 4,
+                                    .heads = 64,
+                                    .nope = 256,
+                                    .value = 256,
+                                    .q_lora = 1536,
+                                    .kv_lora = 512,
+                                    .index_heads = 32,
+                                    .index_width = 128,
+                                    .pools = 512,
+                                    .kpool = 4,
+                                    .experts = 288,
+                                    .chosen = 8,
+                                    .inner = 2048,
+                                    .dense = 12288,
+                                    .vocabulary = 154880};
+  return shape;
+}
+
+std::vector<Case> model_cases(const ModelShape& shape, int64_t tokens, int64_t sequences, int64_t position, Compute compute) {
+  std::vector<Case> out;
+  const Setting setting{.m = shape, .tokens = tokens, .sequences = sequences, .position = position, .compute = compute};
+  const Add add = [&](OpId op, const char* name, std::function<void(Problem&)> build) {
+    out.push_back({.op = op, .name = name, .build = std::move(build)});
+  };
+  add_rows(add, setting);
+  add_products(add, setting);
+  add_kda(add, setting);
+  add_index(add, setting);
+  add_mla(add, setting);
+  add_moe(add, setting);
+  return out;
+}
+
+}  // namespace lathe::ops::cases
