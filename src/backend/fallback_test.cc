@@ -78,7 +78,7 @@ TEST(HostMirror, WritesBackWhatChangedAndNothingElse) {
   OpSite site{.name = "site"};
   dispatch->run(site, ops::AddParams{.a = wide.slice(1, 0, 2), .b = wide.slice(1, 0, 2), .out = wide.slice(1, 1, 3)});
   const std::vector<float> after = tensors.get(wide);
-  for (const size_t kept : {0, 3, 4, 7}) EXPECT_EQ(after[kept], before[kept]);
+  for (const size_t kept : {0u, 3u, 4u, 7u}) EXPECT_EQ(after[kept], before[kept]);
   EXPECT_EQ(after[1], 2 * before[0]);
   EXPECT_EQ(after[5], 2 * before[4]);
 }

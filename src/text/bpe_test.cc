@@ -83,7 +83,7 @@ TEST(Bpe, EqualsTheDefinitionAtEveryLength) {
     Bpe::Scratch plain(0);
     Bpe::Scratch cached(1 << 20);
     // Around the border between scan and heap, and far above it.
-    for (const size_t size : {1, 2, 3, 5, 9, 23, 24, 63, 64, 65, 66, 130, 400}) {
+    for (const size_t size : {1u, 2u, 3u, 5u, 9u, 23u, 24u, 63u, 64u, 65u, 66u, 130u, 400u}) {
       for (int round = 0; round < 20; ++round) {
         const std::string text = letters(random, size, seed % 2 == 0 ? 8 : 2);
         for (Bpe::Scratch* scratch : {&plain, &cached, &cached}) {
@@ -100,7 +100,7 @@ TEST(Bpe, OneRepeatedLetter) {
   const Model model(3, 1);
   const Bpe bpe = model.make();
   Bpe::Scratch scratch(0);
-  for (const size_t size : {7, 64, 65, 1000}) {
+  for (const size_t size : {7u, 64u, 65u, 1000u}) {
     std::vector<TokenId> ids;
     bpe.encode(std::string(size, 'a'), false, scratch, ids);
     EXPECT_EQ(ids, model.slow(std::string(size, 'a')));
@@ -116,7 +116,7 @@ TEST(Bpe, GuardedTokensNeverComeOut) {
   Bpe::Scratch scratch(1 << 20);
   Bpe::Scratch free(1 << 20);
   bool differed = false;
-  for (const size_t size : {8, 40, 100}) {
+  for (const size_t size : {8u, 40u, 100u}) {
     for (int round = 0; round < 50; ++round) {
       const std::string text = letters(random, size);
       std::vector<TokenId> ids;

@@ -16,7 +16,7 @@ using jinja::Interpreter;
 using jinja::Value;
 
 constexpr std::string_view kSpecialTokens[] = {"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"};
-constexpr config::JsonStyle kPythonStyle{.item_separator = ", ", .key_separator = ": ", .indent = -1, .ensure_ascii = false};
+const config::JsonStyle kPythonStyle{.item_separator = ", ", .key_separator = ": ", .indent = -1, .ensure_ascii = false};
 
 /// The special tokens of a tokenizer_config.json as an object of strings; they stand there as strings or as objects with "content".
 Json special_tokens_of(const Json& tokenizer_config) {

@@ -17,6 +17,11 @@
 namespace lathe::text::jinja {
 
 class Value;
+class Dict;
+struct List;
+struct Namespace;
+struct Loop;
+struct Callable;
 struct MacroNode;
 struct Scope;
 
@@ -24,6 +29,81 @@ struct Undefined {
   const std::string* name = nullptr;  ///< what was looked up, for messages; lives as long as the program
 };
 struct None {};
+
+using StringPtr = std::shared_ptr<const MarkedText>;
+using ListPtr = std::shared_ptr<const List>;
+using DictPtr = std::shared_ptr<const Dict>;
+using NamespacePtr = std::shared_ptr<Namespace>;
+using LoopPtr = std::shared_ptr<const Loop>;
+using CallablePtr = std::shared_ptr<const Callable>;
+
+class Value {
+ public:
+  Value() = default;
+  explicit Value(Undefined undefined) : data_(undefined) {}
+  explicit Value(None none) : data_(none) {}
+  explicit Value(bool value) : data_(value) {}
+  explicit Value(int64_t value) : data_(value) {}
+  explicit Value(double value) : data_(value) {}
+  explicit Value(StringPtr value) : data_(std::move(value)) {}
+  explicit Value(ListPtr value) : data_(std::move(value)) {}
+  explicit Value(DictPtr value) : data_(std::move(value)) {}
+  explicit Value(NamespacePtr value) : data_(std::move(value)) {}
+  explicit Value(LoopPtr value) : data_(std::move(value)) {}
+  explicit Value(CallablePtr value) : data_(std::move(value)) {}
+  explicit Value(MarkedText text) : data_(std::make_shared<const MarkedText>(std::move(text))) {}
+
+  /// A string from data (no byte literal), or one written in the template (every byte literal).
+  static Value data_string(std::string text);
+  static Value literal_string(std::string text);
+  static Value list(std::vector<Value> items, bool tuple = false);
+  static Value dict(Dict dict);
+  static Value size(size_t n) { return Value(static_cast<int64_t>(n)); }
+
+  template <class T>
+  const T* get() const {
+    return std::get_if<T>(&data_);
+  }
+  bool is_undefined() const { return get<Undefined>() != nullptr; }
+  bool is_none() const { return get<None>() != nullptr; }
+  bool is_bool() const { return get<bool>() != nullptr; }
+  bool is_int() const { return get<int64_t>() != nullptr; }
+  bool is_float() const { return get<double>() != nullptr; }
+  bool is_number() const { return is_int() || is_float() || is_bool(); }  // as in Python, True is 1
+  bool is_string() const { return get<StringPtr>() != nullptr; }
+
+  /// Payload or null.
+  const MarkedText* string() const { return payload<StringPtr>(); }
+  const List* list() const { return payload<ListPtr>(); }
+  const Dict* dict() const { return payload<DictPtr>(); }
+  Namespace* names() const {
+    const auto* p = get<NamespacePtr>();
+    return p == nullptr ? nullptr : p->get();
+  }
+  const Loop* loop() const { return payload<LoopPtr>(); }
+  const Callable* callable() const { return payload<CallablePtr>(); }
+
+  /// Numeric views; only for is_number().
+  double as_double() const;
+  int64_t as_int() const;
+
+  bool truthy() const;
+  uint32_t depth() const;
+  /// Units of work of one walk over the value: elements of containers wherever they are shared, 4 bytes of strings. Constant time,
+  /// saturating: a small program can build a value with 2^100 elements, so every walk is paid for before it starts.
+  uint64_t weight() const;
+  /// "a string", "an integer", "undefined", …: for messages.
+  std::string_view kind_name() const;
+
+ private:
+  template <class P>
+  const typename P::element_type* payload() const {
+    const P* p = std::get_if<P>(&data_);
+    return p == nullptr ? nullptr : p->get();
+  }
+
+  std::variant<Undefined, None, bool, int64_t, double, StringPtr, ListPtr, DictPtr, NamespacePtr, LoopPtr, CallablePtr> data_;
+};
 
 /// List or tuple (printed differently, otherwise the same).
 struct List {
@@ -73,80 +153,7 @@ struct Callable {
   std::shared_ptr<const Value> self;
 };
 
-using StringPtr = std::shared_ptr<const MarkedText>;
-using ListPtr = std::shared_ptr<const List>;
-using DictPtr = std::shared_ptr<const Dict>;
-using NamespacePtr = std::shared_ptr<Namespace>;
-using LoopPtr = std::shared_ptr<const Loop>;
-using CallablePtr = std::shared_ptr<const Callable>;
-
-class Value {
- public:
-  Value() = default;
-  explicit Value(Undefined undefined) : data_(undefined) {}
-  explicit Value(None none) : data_(none) {}
-  explicit Value(bool value) : data_(value) {}
-  explicit Value(int64_t value) : data_(value) {}
-  explicit Value(double value) : data_(value) {}
-  explicit Value(StringPtr value) : data_(std::move(value)) {}
-  explicit Value(ListPtr value) : data_(std::move(value)) {}
-  explicit Value(DictPtr value) : data_(std::move(value)) {}
-  explicit Value(NamespacePtr value) : data_(std::move(value)) {}
-  explicit Value(LoopPtr value) : data_(std::move(value)) {}
-  explicit Value(CallablePtr value) : data_(std::move(value)) {}
-  explicit Value(MarkedText text) : data_(std::make_shared<const MarkedText>(std::move(text))) {}
-
-  /// A string from data (no byte literal), or one written in the template (every byte literal).
-  static Value data_string(std::string text);
-  static Value literal_string(std::string text);
-  static Value list(std::vector<Value> items, bool tuple = false);
-  static Value dict(Dict dict) { return Value(std::make_shared<const Dict>(std::move(dict))); }
-  static Value size(size_t n) { return Value(static_cast<int64_t>(n)); }
-
-  template <class T>
-  const T* get() const {
-    return std::get_if<T>(&data_);
-  }
-  bool is_undefined() const { return get<Undefined>() != nullptr; }
-  bool is_none() const { return get<None>() != nullptr; }
-  bool is_bool() const { return get<bool>() != nullptr; }
-  bool is_int() const { return get<int64_t>() != nullptr; }
-  bool is_float() const { return get<double>() != nullptr; }
-  bool is_number() const { return is_int() || is_float() || is_bool(); }  // as in Python, True is 1
-  bool is_string() const { return get<StringPtr>() != nullptr; }
-
-  /// Payload or null.
-  const MarkedText* string() const { return payload<StringPtr>(); }
-  const List* list() const { return payload<ListPtr>(); }
-  const Dict* dict() const { return payload<DictPtr>(); }
-  Namespace* names() const {
-    const auto* p = get<NamespacePtr>();
-    return p == nullptr ? nullptr : p->get();
-  }
-  const Loop* loop() const { return payload<LoopPtr>(); }
-  const Callable* callable() const { return payload<CallablePtr>(); }
-
-  /// Numeric views; only for is_number().
-  double as_double() const;
-  int64_t as_int() const;
-
-  bool truthy() const;
-  uint32_t depth() const;
-  /// Units of work of one walk over the value: elements of containers wherever they are shared, 4 bytes of strings. Constant time,
-  /// saturating: a small program can build a value with 2^100 elements, so every walk is paid for before it starts.
-  uint64_t weight() const;
-  /// "a string", "an integer", "undefined", …: for messages.
-  std::string_view kind_name() const;
-
- private:
-  template <class P>
-  const typename P::element_type* payload() const {
-    const P* p = std::get_if<P>(&data_);
-    return p == nullptr ? nullptr : p->get();
-  }
-
-  std::variant<Undefined, None, bool, int64_t, double, StringPtr, ListPtr, DictPtr, NamespacePtr, LoopPtr, CallablePtr> data_;
-};
+inline Value Value::dict(Dict dict) { return Value(std::make_shared<const Dict>(std::move(dict))); }
 
 /// Levels of nesting of a value; more is refused when it is built, so that no walk over values can run out of stack.
 inline constexpr uint32_t kValueDepthMax = 200;

@@ -212,7 +212,7 @@ TEST(Tokenizer, InvalidBytesBecomeReplacementCharacters) {
   for (int round = 0; round < 2000; ++round) {
     std::string text;
     for (size_t n = random() % 40; n > 0; --n)
-      text.push_back(static_cast<char>(random() % 3 == 0 ? random() % 256 : "a \xC3\xA9\xE2\x82\xAC\xF0\x9F\x98\x80"[random() % 11]));
+      text.push_back(random() % 3 == 0 ? static_cast<char>(random() % 256) : "a \xC3\xA9\xE2\x82\xAC\xF0\x9F\x98\x80"[random() % 11]);
     const auto ids = tokenizer->encode(text);
     ASSERT_TRUE(ids);
     ASSERT_EQ(*ids, tokenizer->encode(replace_invalid_utf8(text)).value());
