@@ -29,7 +29,15 @@ using ops::OpId;
   LATHE_VARIANT(OpId::kWriteLatents, name, write_latents_##level, supports_all),  \
   LATHE_VARIANT(OpId::kStreamMean, name, stream_mean_##level, supports_stream_mean),  \
   LATHE_VARIANT(OpId::kMhcIn, name, mhc_in_##level, supports_mhc_in),  \
-  LATHE_VARIANT(OpId::kMhcOut, name, mhc_out_##level, supports_mhc_out)
+  LATHE_VARIANT(OpId::kMhcOut, name, mhc_out_##level, supports_mhc_out),  \
+  LATHE_VARIANT(OpId::kMlaAbsorb, name, mla_absorb_##level, supports_all),  \
+  LATHE_VARIANT(OpId::kMlaAttend, name, mla_attend_##level, supports_all),  \
+  LATHE_VARIANT(OpId::kMlaUnabsorb, name, mla_unabsorb_##level, supports_all),  \
+  LATHE_VARIANT(OpId::kMlaExpanded, name, mla_expanded_##level, supports_all),  \
+  LATHE_VARIANT(OpId::kIndexSelect, name, index_select_##level, supports_all),  \
+  LATHE_VARIANT(OpId::kVisionRope, name, vision_rope_##level, supports_all),  \
+  LATHE_VARIANT(OpId::kVisionAttend, name, vision_attend_##level, supports_all),  \
+  LATHE_VARIANT(OpId::kIndexKeys, name, index_keys_##level, supports_index_keys)
 
 constexpr ops::Variant kScalar[] = {LATHE_LEVEL("scalar", scalar)};
 constexpr ops::Variant kAvx2[] = {LATHE_LEVEL("avx2", avx2)};
@@ -38,6 +46,8 @@ constexpr ops::Variant kAvx512Bf16[] = {
     LATHE_VARIANT(OpId::kMatmul, "avx512bf16", matmul_avx512bf16, supports_matmul_pairs),
     LATHE_VARIANT(OpId::kGateUp, "avx512bf16", gate_up_avx512bf16, supports_gate_up_pairs),
     LATHE_VARIANT(OpId::kMoe, "avx512bf16", moe_avx512bf16, supports_moe_pairs),
+    LATHE_VARIANT(OpId::kMlaUnabsorb, "avx512bf16", mla_unabsorb_avx512bf16, supports_unabsorb_pairs),
+    LATHE_VARIANT(OpId::kMlaExpanded, "avx512bf16", mla_expanded_avx512bf16, supports_expanded_pairs),
 };
 
 #undef LATHE_LEVEL

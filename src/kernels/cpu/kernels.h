@@ -35,6 +35,16 @@ LATHE_DECLARE_LEVELS(gather_rows);
 LATHE_DECLARE_LEVELS(write_latents);
 LATHE_DECLARE_LEVELS(mhc_in);
 LATHE_DECLARE_LEVELS(mhc_out);
+LATHE_DECLARE_LEVELS(mla_absorb);
+LATHE_DECLARE_LEVELS(mla_attend);
+LATHE_DECLARE_LEVELS(mla_unabsorb);
+LATHE_DECLARE_LEVELS(mla_expanded);
+LATHE_DECLARE_LEVELS(index_keys);
+LATHE_DECLARE_LEVELS(index_select);
+LATHE_DECLARE_LEVELS(vision_rope);
+LATHE_DECLARE_LEVELS(vision_attend);
+LATHE_DECLARE_KERNEL(mla_unabsorb_avx512bf16);
+LATHE_DECLARE_KERNEL(mla_expanded_avx512bf16);
 
 // What they can run (supports.cc).
 bool supports_all(const void* params);
@@ -46,6 +56,9 @@ bool supports_short_conv(const void* params);
 bool supports_mhc_in(const void* params);
 bool supports_mhc_out(const void* params);
 bool supports_stream_mean(const void* params);
+bool supports_index_keys(const void* params);
+bool supports_unabsorb_pairs(const void* params);
+bool supports_expanded_pairs(const void* params);
 
 #undef LATHE_DECLARE_LEVELS
 #undef LATHE_DECLARE_KERNEL

@@ -123,6 +123,8 @@ LATHE_INLINE Vf low_lanes(Vf a, Vf b) { return {_mm256_unpacklo_ps(a.v, b.v)}; }
 LATHE_INLINE Vf high_lanes(Vf a, Vf b) { return {_mm256_unpackhi_ps(a.v, b.v)}; }
 LATHE_INLINE Vf low_pairs(Vf a, Vf b) { return {_mm256_castpd_ps(_mm256_unpacklo_pd(_mm256_castps_pd(a.v), _mm256_castps_pd(b.v)))}; }
 LATHE_INLINE Vf high_pairs(Vf a, Vf b) { return {_mm256_castpd_ps(_mm256_unpackhi_pd(_mm256_castps_pd(a.v), _mm256_castps_pd(b.v)))}; }
+/// Sums of the lanes 0, 1, 2, 3 of all parts.
+LATHE_INLINE void store_sums(float* p, Vf a) { _mm_storeu_ps(p, _mm_add_ps(_mm256_castps256_ps128(a.v), _mm256_extractf128_ps(a.v, 1))); }
 /// Whether any byte has its seven low bits set (NaN in E4M3).
 LATHE_INLINE bool any_f8_nan(Vi a) {
   const __m256i ones = _mm256_set1_epi8(0x7F);

@@ -29,7 +29,7 @@ struct Vm {
   __mmask16 v;
 };
 
-LATHE_INLINE __mmask16 first_lanes(int64_t n) { return n >= 16 ? __mmask16{0xFFFF} : static_cast<__mmask16>((1u << n) - 1u); }
+LATHE_INLINE __mmask16 first_lanes(int64_t n) { return n >= 16 ? __mmask16{0xFFFF} : n <= 0 ? __mmask16{0} : static_cast<__mmask16>((1u << n) - 1u); }
 
 LATHE_INLINE Vf zero() { return {_mm512_setzero_ps()}; }
 LATHE_INLINE Vf set1(float a) { return {_mm512_set1_ps(a)}; }
@@ -122,6 +122,11 @@ LATHE_INLINE Vf low_lanes(Vf a, Vf b) { return {_mm512_unpacklo_ps(a.v, b.v)}; }
 LATHE_INLINE Vf high_lanes(Vf a, Vf b) { return {_mm512_unpackhi_ps(a.v, b.v)}; }
 LATHE_INLINE Vf low_pairs(Vf a, Vf b) { return {_mm512_castpd_ps(_mm512_unpacklo_pd(_mm512_castps_pd(a.v), _mm512_castps_pd(b.v)))}; }
 LATHE_INLINE Vf high_pairs(Vf a, Vf b) { return {_mm512_castpd_ps(_mm512_unpackhi_pd(_mm512_castps_pd(a.v), _mm512_castps_pd(b.v)))}; }
+/// Sums of the lanes 0, 1, 2, 3 of all parts.
+LATHE_INLINE void store_sums(float* p, Vf a) {
+  const __m256 h = _mm256_add_ps(_mm512_castps512_ps256(a.v), _mm512_extractf32x8_ps(a.v, 1));
+  _mm_storeu_ps(p, _mm_add_ps(_mm256_castps256_ps128(h), _mm256_extractf128_ps(h, 1)));
+}
 /// Whether any byte has its seven low bits set (NaN in E4M3).
 LATHE_INLINE bool any_f8_nan(Vi a) {
   const __m512i ones = _mm512_set1_epi8(0x7F);

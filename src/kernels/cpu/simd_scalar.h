@@ -146,6 +146,8 @@ LATHE_INLINE Vf low_lanes(Vf a, Vf b) { return {__builtin_shufflevector(a.v, b.v
 LATHE_INLINE Vf high_lanes(Vf a, Vf b) { return {__builtin_shufflevector(a.v, b.v, 2, 6, 3, 7)}; }
 LATHE_INLINE Vf low_pairs(Vf a, Vf b) { return {__builtin_shufflevector(a.v, b.v, 0, 1, 4, 5)}; }
 LATHE_INLINE Vf high_pairs(Vf a, Vf b) { return {__builtin_shufflevector(a.v, b.v, 2, 3, 6, 7)}; }
+/// Sums of the lanes 0, 1, 2, 3 of all parts: there is one.
+LATHE_INLINE void store_sums(float* p, Vf a) { store(p, a); }
 /// Whether any byte has its seven low bits set (NaN in E4M3).
 LATHE_INLINE bool any_f8_nan(Vi a) {
   const ByteVector ones = {127, 127, 127, 127, 127, 127, 127, 127, 127, 127, 127, 127, 127, 127, 127, 127};

@@ -4,6 +4,7 @@
 #include "ops/basic.h"
 #include "ops/kda.h"
 #include "ops/mhc.h"
+#include "ops/mla.h"
 #include "ops/moe.h"
 
 namespace lathe::kernels::cpu {
@@ -54,5 +55,17 @@ bool supports_short_conv(const void* params) { return static_cast<const ops::Sho
 bool supports_mhc_in(const void* params) { return static_cast<const ops::MhcInParams*>(params)->streams.dim(1) <= kStreamsMax; }
 bool supports_mhc_out(const void* params) { return static_cast<const ops::MhcOutParams*>(params)->streams.dim(1) <= kStreamsMax; }
 bool supports_stream_mean(const void* params) { return static_cast<const ops::StreamMeanParams*>(params)->streams.dim(1) <= kStreamsMax; }
+
+/// Pointers to the rows of a pool stand on the stack.
+bool supports_index_keys(const void* params) { return static_cast<const ops::IndexKeysParams*>(params)->ape.dim(0) <= 64; }
+
+bool supports_unabsorb_pairs(const void* params) {
+  const auto& p = *static_cast<const ops::MlaUnabsorbParams*>(params);
+  return p.compute == ops::Compute::kBF16 && pairs_possible(p.kv_b.matrix);
+}
+bool supports_expanded_pairs(const void* params) {
+  const auto& p = *static_cast<const ops::MlaExpandedParams*>(params);
+  return p.compute == ops::Compute::kBF16 && pairs_possible(p.kv_b.matrix);
+}
 
 }  // namespace lathe::kernels::cpu
