@@ -51,7 +51,7 @@ uint64_t checksum(const std::vector<TokenId>& ids, int64_t count) {
 /// Keeps the rows of checked positions of three call sites.
 class CheckedRows final : public backend::OpObserver {
  public:
-  CheckedRows(std::set<int64_t> positions) : positions_(std::move(positions)) {}
+  explicit CheckedRows(std::set<int64_t> positions) : positions_(std::move(positions)) {}
   void set_start(int64_t start) { start_ = start; }
   void after(backend::OpCall& call, backend::Device& device) override {
     if (call.site->layer != kSparseLayer && call.site->layer != -1) return;

@@ -128,8 +128,8 @@ void add_basic_cases(std::vector<Case>& out) {
   embed_case(out, "bf16_images", DType::kBF16, 7, 40, true);
   embed_case(out, "f16", DType::kF16, 3, 17, false);
   embed_case(out, "no_rows", DType::kBF16, 0, 16, false);
-  for (const auto& [name, rows] : std::vector<std::pair<const char*, std::vector<int32_t>>>{{"repeats", {5, 0, 0, 3, 5, 1, 2}}, {"none", {}}}) {
-    out.push_back({.op = OpId::kGatherRows, .name = name, .build = [rows = rows](Problem& b) {
+  for (const auto& list : std::vector<std::pair<const char*, std::vector<int32_t>>>{{"repeats", {5, 0, 0, 3, 5, 1, 2}}, {"none", {}}}) {
+    out.push_back({.op = OpId::kGatherRows, .name = list.first, .build = [rows = list.second](Problem& b) {
                      auto& p = b.make<GatherRowsParams>();
                      const auto n = static_cast<int64_t>(rows.size());
                      p.x = b.in(DType::kF32, {6, 35}, normal(), 4);

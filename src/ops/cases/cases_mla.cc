@@ -78,7 +78,8 @@ void choose(Problem& b, const Attend& c, Selection& selection) {
       std::vector<int32_t> row;
       for (int32_t pool = 0; pool < complete; ++pool) {
         // Of n pools at most pools_max: take each with the chance that fills the row, the rest while there is room.
-        const auto draw = static_cast<int64_t>(mix(static_cast<uint64_t>(1000 * position + pool)) % static_cast<uint64_t>(complete));
+        const auto draw = static_cast<int64_t>(mix(static_cast<uint64_t>(1000) * static_cast<uint64_t>(position) + static_cast<uint64_t>(pool)) %
+                                               static_cast<uint64_t>(complete));
         if (!c.none && (complete <= c.pools || draw < c.pools) && static_cast<int64_t>(row.size()) < c.pools) row.push_back(pool);
       }
       row.resize(static_cast<size_t>(c.pools), -1);

@@ -35,7 +35,7 @@ struct Setting {
 
 using Add = std::function<void(OpId, const char*, std::function<void(Problem&)>)>;
 
-void add_product(const Add& add, const Setting& c, const char* name, std::vector<std::pair<Weights, int64_t>> parts, int64_t width,
+void add_product(const Add& add, const Setting& c, const char* name, const std::vector<std::pair<Weights, int64_t>>& parts, int64_t width,
                  int64_t leaf = 0) {
   add(OpId::kMatmul, name, [=](Problem& b) {
     auto& p = b.make<MatmulParams>();
@@ -242,50 +242,50 @@ void add_moe(const Add& add, const Setting& c) {
 }  // namespace
 
 const ModelShape& builtin_shape() {
-  static constexpr ModelShape shape{.name = "built-in",
-                                    .hidden = 384,
-                                    .streams = 4,
-                                    .kda_heads = 4,
-                                    .kda_width = 128,
-                                    .conv = 4,
-                                    .heads = 4,
-                                    .nope = 128,
-                                    .value = 128,
-                                    .q_lora = 128,
-                                    .kv_lora = 128,
-                                    .index_heads = 8,
-                                    .index_width = 64,
-                                    .pools = 64,
-                                    .kpool = 4,
-                                    .experts = 8,
-                                    .chosen = 2,
-                                    .inner = 128,
-                                    .dense = 512,
-                                    .vocabulary = 3584};
+  static const ModelShape shape{.name = "built-in",
+                                .hidden = 384,
+                                .streams = 4,
+                                .kda_heads = 4,
+                                .kda_width = 128,
+                                .conv = 4,
+                                .heads = 4,
+                                .nope = 128,
+                                .value = 128,
+                                .q_lora = 128,
+                                .kv_lora = 128,
+                                .index_heads = 8,
+                                .index_width = 64,
+                                .pools = 64,
+                                .kpool = 4,
+                                .experts = 8,
+                                .chosen = 2,
+                                .inner = 128,
+                                .dense = 512,
+                                .vocabulary = 3584};
   return shape;
 }
 
 const ModelShape& published_shape() {
-  static constexpr ModelShape shape{.name = "published",
-                                    .hidden = 4096,
-                                    .streams = 4,
-                                    .kda_heads = 64,
-                                    .kda_width = 128,
-                                    .conv = 4,
-                                    .heads = 64,
-                                    .nope = 256,
-                                    .value = 256,
-                                    .q_lora = 1536,
-                                    .kv_lora = 512,
-                                    .index_heads = 32,
-                                    .index_width = 128,
-                                    .pools = 512,
-                                    .kpool = 4,
-                                    .experts = 288,
-                                    .chosen = 8,
-                                    .inner = 2048,
-                                    .dense = 12288,
-                                    .vocabulary = 154880};
+  static const ModelShape shape{.name = "published",
+                                .hidden = 4096,
+                                .streams = 4,
+                                .kda_heads = 64,
+                                .kda_width = 128,
+                                .conv = 4,
+                                .heads = 64,
+                                .nope = 256,
+                                .value = 256,
+                                .q_lora = 1536,
+                                .kv_lora = 512,
+                                .index_heads = 32,
+                                .index_width = 128,
+                                .pools = 512,
+                                .kpool = 4,
+                                .experts = 288,
+                                .chosen = 8,
+                                .inner = 2048,
+                                .dense = 12288,
+                                .vocabulary = 154880};
   return shape;
 }
 

@@ -63,9 +63,9 @@ class Problem {
   const void* params() const { return params_.data(); }
 
   /// pad: unused elements between rows of the first axis.
-  View in(DType dtype, std::vector<int64_t> shape, Fill fill = normal(), int64_t pad = 0) { return add(dtype, shape, &fill, pad, false); }
-  View inout(DType dtype, std::vector<int64_t> shape, Fill fill = normal(), int64_t pad = 0) { return add(dtype, shape, &fill, pad, true); }
-  View out(DType dtype, std::vector<int64_t> shape, int64_t pad = 0) { return add(dtype, shape, nullptr, pad, true); }
+  View in(DType dtype, const std::vector<int64_t>& shape, Fill fill = normal(), int64_t pad = 0) { return add(dtype, shape, &fill, pad, false); }
+  View inout(DType dtype, const std::vector<int64_t>& shape, Fill fill = normal(), int64_t pad = 0) { return add(dtype, shape, &fill, pad, true); }
+  View out(DType dtype, const std::vector<int64_t>& shape, int64_t pad = 0) { return add(dtype, shape, nullptr, pad, true); }
   View indices(const std::vector<int32_t>& values, std::vector<int64_t> shape = {});
   MatrixView matrix(const Weights& kind, int64_t rows, int64_t cols);
   MatrixStack stack(const Weights& kind, int32_t count, int64_t rows, int64_t cols);
