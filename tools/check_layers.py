@@ -20,6 +20,8 @@ STANDARD = set(
     string string_view system_error thread tuple type_traits typeindex typeinfo unordered_map unordered_set utility valarray variant
     vector version stdint.h stddef.h string.h math.h stdlib.h stdio.h""".split()
 )
+# What the contract of a folder must speak about.
+CONTRACT = ("purpose", "owns", "does not know", "invariants", "threads", "add")
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(?:"([^"]+)"|<([^>]+)>)', re.M)
 
 
@@ -214,8 +216,13 @@ def check_folders(rules, root):
     files = checklib.tracked_files(root)
     for layer in sorted(rules.layers):
         inside = [path for path in files if rules.layer_of(path) == layer]
-        if layer != "kernels" and any(path.endswith(checklib.CODE_SUFFIXES) for path in inside) and f"src/{layer}/README.md" not in inside:
-            problems.append(f"src/{layer}: no README.md contract (purpose, owns, does not know, invariants, threads, how to add one)")
+        if layer == "kernels" or not any(path.endswith(checklib.CODE_SUFFIXES) for path in inside):
+            continue
+        contract = f"src/{layer}/README.md"
+        text = checklib.read(contract, root).lower() if contract in inside else ""
+        missing = [word for word in CONTRACT if word not in text]
+        if missing:
+            problems.append(f"src/{layer}: README.md contract lacks: {', '.join(missing)}")
     for path in files:
         if not (path.startswith("src/") and path.endswith("CMakeLists.txt")):
             continue

@@ -14,7 +14,7 @@ import check_words
 import checklib
 
 TOOLS = os.path.dirname(os.path.abspath(__file__))
-README = "# contract\n"
+README = "# Purpose, owns, does not know, invariants, threads, how to add\n"
 
 
 class Example:
@@ -93,7 +93,8 @@ class Layers(unittest.TestCase):
         self.expect({"src/extra/x.cc": "int x;\n"}, "this folder is no layer")
 
     def test_missing_contract(self):
-        self.expect({"src/text/x.cc": "int x;\n"}, "src/text: no README.md contract")
+        self.expect({"src/text/x.cc": "int x;\n"}, "src/text: README.md contract lacks: purpose, owns")
+        self.expect({"src/text/x.cc": "int x;\n", "src/text/README.md": README.replace("threads", "")}, "contract lacks: threads")
 
     def test_engine_reaches_no_json(self):
         files = {f"src/{layer}/README.md": README for layer in ("config", "engine", "models")}
