@@ -163,9 +163,12 @@ CallArgs rest_of(const CallArgs& args, size_t from) {
           .keyword = args.keyword};
 }
 
+/// As in Jinja2, what is false (none, 0 …) counts as empty for map and the select family.
+Result<ListPtr> elements_or_empty(Runtime& r, const Value& input) { return r.elements(input.truthy() ? input : Value()); }
+
 /// map(attribute=…, default=…) or map('filter', …).
 Result<Value> map(Runtime& r, const Value& input, const CallArgs& args) {
-  LATHE_TRY(const ListPtr list, r.elements(input));
+  LATHE_TRY(const ListPtr list, elements_or_empty(r, input));
   std::vector<Value> mapped;
   mapped.reserve(list->items.size());
   if (args.positional.empty()) {
@@ -194,7 +197,7 @@ Result<Value> map(Runtime& r, const Value& input, const CallArgs& args) {
 
 /// select, reject (test, …) and selectattr, rejectattr (attribute, test, …); without a test: what is true.
 Result<Value> choose(Runtime& r, const Value& input, const CallArgs& args, bool by_attribute, bool wanted) {
-  LATHE_TRY(const ListPtr list, r.elements(input));
+  LATHE_TRY(const ListPtr list, elements_or_empty(r, input));
   const Value* attribute = nullptr;
   if (by_attribute) {
     if (args.positional.empty()) return r.fail("the attribute to choose by is missing");

@@ -34,6 +34,7 @@ std::optional<int64_t> parse_int(std::string_view text, int base) {
 Result<Value> to_int(Runtime& r, const Value& input, const CallArgs& args) {
   LATHE_TRY(const auto bound, bind(r, args, {"default", "base"}));
   LATHE_TRY(const int64_t base, int_argument(r, bound[1], "base", 10));
+  if (input.is_undefined()) return r.fail("an undefined value is no number");
   if (base < 2 || base > 36) return r.fail("the base {} is outside 2 to 36", base);
   const Value fallback = bound[0] == nullptr ? Value(int64_t{0}) : *bound[0];
   std::optional<double> real;
@@ -52,6 +53,7 @@ Result<Value> to_int(Runtime& r, const Value& input, const CallArgs& args) {
 
 Result<Value> to_float(Runtime& r, const Value& input, const CallArgs& args) {
   LATHE_TRY(const auto bound, bind(r, args, {"default"}));
+  if (input.is_undefined()) return r.fail("an undefined value is no number");
   if (input.is_number()) return Value(input.as_double());
   if (const MarkedText* text = input.string()) {
     LATHE_TRY_VOID(r.charge(text->text.size()));
@@ -84,6 +86,7 @@ Result<Value> round_filter(Runtime& r, const Value& input, const CallArgs& args)
   if (method == "ceil") return Value(std::ceil(value * scale) / scale);
   if (method == "floor") return Value(std::floor(value * scale) / scale);
   if (method != "common") return r.fail("the method '{}' is none of common, ceil, floor", method);
+  if (!input.is_float() && precision >= 0) return Value(input.as_int());
   if (precision < 0) return Value(std::nearbyint(value * scale) / scale);
   // Printing rounds the exact binary value, ties to even, as Python's round does.
   const auto rounded = parse_float(fmt::format("{:.{}f}", value, precision));

@@ -103,12 +103,6 @@ Result<Value> format(Runtime& r, const Value& input, const CallArgs& args) {
   return format_percent(r, text, values);
 }
 
-Result<Value> word_count(Runtime& r, const Value& input, const CallArgs& args) {
-  LATHE_TRY_VOID(bind(r, args, {}));
-  LATHE_TRY(const MarkedText text, r.text_of(input));
-  return Value::size(split_text(text, {}, -1, false).size());
-}
-
 Result<Value> to_json(Runtime& r, const Value& input, const CallArgs& args) {
   LATHE_TRY(const auto bound, bind(r, args, {"ensure_ascii", "indent", "separators", "sort_keys"}));
   JsonOptions options;
@@ -139,20 +133,10 @@ Result<Value> to_json(Runtime& r, const Value& input, const CallArgs& args) {
 }
 
 constexpr NamedOperation kFilters[] = {
-    {"capitalize", capitalize},
-    {"e", escape},
-    {"escape", escape},
-    {"format", format},
-    {"indent", indent},
-    {"lower", lower},
-    {"replace", replace_filter},
-    {"safe", safe},
-    {"string", as_string},
-    {"title", title},
-    {"tojson", to_json},
-    {"trim", trim},
+    {"capitalize", capitalize}, {"e", escape},    {"escape", escape},          {"format", format},
+    {"indent", indent},         {"lower", lower}, {"replace", replace_filter}, {"safe", safe},
+    {"string", as_string},      {"title", title}, {"tojson", to_json},         {"trim", trim},
     {"upper", upper},
-    {"wordcount", word_count},
 };
 
 }  // namespace

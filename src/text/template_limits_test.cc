@@ -1,5 +1,5 @@
 // What hostile templates and hostile data can cost: every limit is a clear error, quickly.
-#include <chrono>
+#include <ctime>
 
 #include "base/file.h"
 
@@ -84,12 +84,12 @@ TEST(TemplateLimits, NestingOfTheTemplate) {
   for (const std::string& source : sources)
     EXPECT_TRUE(is_limit(render(source), "nested deeper than 100 levels")) << source.substr(0, 40) << "\n" << render(source).substr(0, 200);
   // Chains are no nesting.
-  EXPECT_EQ(render("{{ 1" + repeat(" + 1", 50'000) + " }}"), "50001");
-  EXPECT_EQ(render("{{ 'a'" + repeat(" ~ 'a'", 50'000) + " }}").size(), 50'001u);
-  EXPECT_EQ(render("{{ 0" + repeat(" or 0", 50'000) + " }}"), "0");
+  EXPECT_EQ(render("{{ 1" + repeat(" + 1", 20'000) + " }}"), "20001");
+  EXPECT_EQ(render("{{ 'a'" + repeat(" ~ 'a'", 20'000) + " }}").size(), 20'001u);
+  EXPECT_EQ(render("{{ 0" + repeat(" or 0", 20'000) + " }}"), "0");
   EXPECT_EQ(render("{{ 1" + repeat(" < 2", 2) + " }}"), "False");
-  EXPECT_EQ(render("{{ ' a '" + repeat(" | trim", 50'000) + " }}"), "a");
-  EXPECT_EQ(render("{{ 1 if 0 else " + repeat("1 if 0 else ", 50'000) + "7 }}"), "7");
+  EXPECT_EQ(render("{{ ' a '" + repeat(" | trim", 20'000) + " }}"), "a");
+  EXPECT_EQ(render("{{ 1 if 0 else " + repeat("1 if 0 else ", 20'000) + "7 }}"), "7");
   EXPECT_EQ(render("{% if 0 %}" + repeat("{% elif 0 %}", 20'000) + "{% else %}z{% endif %}"), "z");
 }
 
@@ -100,10 +100,17 @@ TEST(TemplateLimits, NestingOfCallsAndValues) {
                        "nested deeper than 200 levels"));
   EXPECT_TRUE(is_limit(render("{% set ns = namespace(l={}) %}{% for i in range(10000) %}{% set ns.l = {'a': ns.l} %}{% endfor %}"),
                        "nested deeper than 200 levels"));
-  EXPECT_TRUE(is_limit(render("{{ 'ab' | map('map'" + repeat(", 'map'", 50'000) + ") | list }}"), "deep"));
+  EXPECT_TRUE(is_limit(render("{{ 'ab' | map('map'" + repeat(", 'map'", 5'000) + ") | list }}"), "deep"));
+  // The widest frames: arguments of filters of arguments, in macros that call each other.
+  for (const auto& [open, close] :
+       {std::pair("x | default(", ")"), std::pair("[", "]"), std::pair("{1: ", "}"), std::pair("1 if not (", ") else 1"), std::pair("m(", ")")}) {
+    const std::string source = "{% macro m(a) %}{% if 1 %}{% for i in [1] %}{{ " + repeat(open, 40) + "m()" + repeat(close, 40) +
+                               " }}{% endfor %}{% endif %}{% endmacro %}{{ m() }}";
+    EXPECT_TRUE(is_limit(render(source), "calls nested deeper than 100 levels")) << open << " " << render(source);
+  }
   // A namespace may hold itself and chains of namespaces may be long: nothing walks through them.
   EXPECT_EQ(render("{% set ns = namespace() %}{% set ns.me = [ns] %}{{ ns.me[0].me | length }}"), "1");
-  EXPECT_EQ(render("{% set h = namespace(n=0) %}{% for i in range(50000) %}{% set h.n = namespace(n=h.n) %}{% endfor %}x"), "x");
+  EXPECT_EQ(render("{% set h = namespace(n=0) %}{% for i in range(20000) %}{% set h.n = namespace(n=h.n) %}{% endfor %}x"), "x");
   // A macro outlives the scope it was defined in.
   EXPECT_EQ(render("{% set ns = namespace() %}{% for i in range(3) %}{% set k = i * 2 %}{% macro m() %}{{ k }}{{ i }}{% endmacro %}{% set ns.f = m "
                    "%}{% endfor %}{{ ns.f() }}"),
@@ -122,22 +129,21 @@ TEST(TemplateLimits, SharedValuesDoNotExplode) {
 }
 
 TEST(TemplateLimits, HostileTextIsLinear) {
-  const auto begin = std::chrono::steady_clock::now();
-  const std::string a = "\"" + std::string(1 << 20, 'a') + "\"";
-  const std::string half = "\"" + std::string(1 << 19, 'a') + "b\"";
+  const std::clock_t begin = std::clock();  // of the processor: other work on the machine does not count
+  const std::string a = "\"" + std::string(1 << 18, 'a') + "\"";
+  const std::string half = "\"" + std::string(1 << 17, 'a') + "b\"";
   const std::string context = "{\"a\": " + a + ", \"h\": " + half + "}";
   EXPECT_EQ(render("{{ h in a }}{{ a.find(h) }}{{ a.count('aa') }}{{ a.split('aab') | length }}{{ a | replace(h, '') | length }}", context),
-            "False-1524288"
+            "False-1131072"
             "1"
-            "1048576");
-  EXPECT_EQ(render("{{ a | length }}{{ a[::-1] == a }}{{ a | upper | lower == a }}{{ a | list | unique | length }}", context), "1048576TrueTrue1");
+            "262144");
+  EXPECT_EQ(render("{{ a | length }}{{ a[::-1] == a }}{{ a | upper | lower == a }}{{ a | list | unique | length }}", context), "262144TrueTrue1");
   // Tags on one long line, and text that looks like tags.
   EXPECT_EQ(render(repeat("{{1}}", 100'000)).size(), 100'000u);
   EXPECT_EQ(render(repeat("  {% if 1 %}", 50) + repeat("{ ", 200'000) + repeat("{% endif %}", 50)).size(), 400'000u + 48 * 2 + 2);
   EXPECT_EQ(render(repeat("{#x#}", 100'000)), "");
   EXPECT_EQ(render(repeat("{% set v = 1 %}", 60'000)), "");
-  const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - begin;
-  EXPECT_LT(spent.count(), 20.0);  // about a second; quadratic work would take minutes
+  EXPECT_LT(static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC, 20.0);  // half a second; quadratic work would take minutes
 }
 
 TEST(TemplateLimits, ManyVariablesInOneScopeCostSteps) {

@@ -1,4 +1,6 @@
 // Tests: what may stand behind `is`.
+#include <cmath>
+
 #include "text/template_operations.h"
 
 namespace lathe::text::jinja {
@@ -72,8 +74,12 @@ Result<Value> divisible(Runtime& r, const Value& v, const CallArgs& args, std::o
   } else {
     LATHE_TRY_VOID(bind(r, args, {}));
   }
-  if (!v.is_number() || v.is_float()) return r.fail("the test needs an integer, not {}", v.kind_name());
+  if (!v.is_number()) return r.fail("the test needs a number, not {}", v.kind_name());
   if (*divisor == 0) return r.fail("division by zero");
+  if (v.is_float()) {
+    const double rest = std::fmod(v.as_double(), static_cast<double>(*divisor));
+    return Value((rest < 0 ? rest + std::fabs(static_cast<double>(*divisor)) : rest) == static_cast<double>(remainder));
+  }
   if (*divisor == -1) return Value(true);
   const int64_t rest = v.as_int() % *divisor;
   return Value((rest < 0 ? -rest : rest) == remainder);
