@@ -24,6 +24,7 @@ struct CommandLine {
   RunOptions run;
   LogitsOptions logits;
   InspectOptions inspect;
+  EvalOptions eval;
   bool config_schema = false;
   bool config_json = false;
 };
@@ -91,6 +92,14 @@ void add_others(CLI::App& app, CommandLine& line) {
   inspect->add_option("--batch", line.inspect.batch, "Sequences per step, for bytes and FLOPs.")->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
   inspect->add_flag("--json", line.inspect.json, "As JSON.");
 
+  CLI::App* eval = add_verb(app, line, "eval", "Quality: bits per byte, exact answers, recall, draft acceptance.", {"engine", "log"});
+  eval->add_option("--sets", line.eval.sets, "Folder with evaluation sets (default: the built-in model's).")->type_name("DIR");
+  eval->add_option("--only", line.eval.names, "Names of sets, separated by commas.")->type_name("A,B,…");
+  eval->add_option("--every", line.eval.every, "Take every n-th row.")->check(CLI::Range(int64_t{1}, int64_t{1} << 30));
+  eval->add_option("--rows", line.eval.rows_max, "At most so many rows of each set.")->check(CLI::Range(int64_t{0}, int64_t{1} << 30));
+  eval->add_option("--compare", line.eval.compare, "Report of another run (--json) to compare with, row by row.")->type_name("FILE");
+  eval->add_flag("--json", line.eval.json, "As JSON.");
+
   CLI::App* config = app.add_subcommand("config", "Settings of the program.");
   config->require_subcommand(1);
   CLI::App* schema = config->add_subcommand("schema", "Every setting with type, range, default and cost of a change.");
@@ -122,6 +131,7 @@ Result<int> dispatch(const CLI::App& app, const CommandLine& line) {
   const std::string verb = app.get_subcommands().front()->get_name();
   if (verb == "run") return run_verb(settings, line.run);
   if (verb == "logits") return logits_verb(settings, line.logits);
+  if (verb == "eval") return eval_verb(settings, line.eval);
   if (verb == "inspect") return inspect_verb(settings, line.inspect);
   return config_verb(settings, line.config_schema);
 }

@@ -85,7 +85,7 @@ const config::SettingRegistry& registry() {
     declare_engine(r);
     declare_sampling(r);
     declare_log(r);
-    for (const char* name : {"LATHE_BUILTIN", "LATHE_ISA", "LATHE_TEST_DATA", "LATHE_PLANT"}) r.reserve_environment(name);
+    for (const char* name : {"LATHE_BUILTIN", "LATHE_EVAL_SETS", "LATHE_ISA", "LATHE_TEST_DATA", "LATHE_PLANT"}) r.reserve_environment(name);
     return r;
   }();
   return kRegistry;
@@ -132,13 +132,24 @@ engine::SamplingParams sampling_params(const config::Settings& settings, const m
   return params;
 }
 
-Result<std::string> builtin_model() {
-  if (const char* given = std::getenv("LATHE_BUILTIN"); given != nullptr) return std::string(given);
+namespace {
+
+/// The first of the places where a folder that comes with the program may lie.
+Result<std::string> find_folder(const char* what, const char* variable, const std::string& name, const std::string& in_source, const std::string& file) {
+  if (const char* given = std::getenv(variable); given != nullptr) return std::string(given);
   const std::string beside = program_directory();
-  for (const std::string& path : {beside + "/builtin", beside + "/../share/lathe/builtin", std::string(LATHE_SOURCE_DIR "/data/builtin")}) {
-    if (base::file_exists(path + "/config.json")) return path;
+  for (const std::string& path : {beside + "/" + name, beside + "/../share/lathe/" + name, in_source}) {
+    if (base::file_exists(path + "/" + file)) return path;
   }
-  return err(Code::kNotFound, "the built-in model was not found beside the program or in {}; set LATHE_BUILTIN to its directory", LATHE_SOURCE_DIR "/data/builtin");
+  return err(Code::kNotFound, "{} was not found beside the program or in {}; set {} to its folder", what, in_source, variable);
+}
+
+}  // namespace
+
+Result<std::string> builtin_model() { return find_folder("the built-in model", "LATHE_BUILTIN", "builtin", LATHE_SOURCE_DIR "/data/builtin", "config.json"); }
+
+Result<std::string> builtin_eval_sets() {
+  return find_folder("the folder of evaluation sets", "LATHE_EVAL_SETS", "eval_sets", LATHE_SOURCE_DIR "/data/eval/sets", "index.json");
 }
 
 }  // namespace lathe::apps

@@ -18,5 +18,7 @@ engine::SamplingParams sampling_params(const config::Settings& settings, const m
 
 /// Directory of the built-in model: $LATHE_BUILTIN, else beside the program, else the source tree it was built from.
 Result<std::string> builtin_model();
+/// Folder of the evaluation sets that belong to it: $LATHE_EVAL_SETS, else beside the program, else in the source tree.
+Result<std::string> builtin_eval_sets();
 
 }  // namespace lathe::apps

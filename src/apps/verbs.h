@@ -26,6 +26,16 @@ struct InspectOptions {
 };
 Result<int> inspect_verb(const config::Settings& settings, const InspectOptions& options);
 
+struct EvalOptions {
+  std::string sets;      ///< --sets DIR
+  std::string names;     ///< --only a,b
+  int64_t every = 1;
+  int64_t rows_max = 0;  ///< 0: all
+  std::string compare;   ///< report of another run to compare with, row by row
+  bool json = false;
+};
+Result<int> eval_verb(const config::Settings& settings, const EvalOptions& options);
+
 /// Prints the schema, or the values that hold with their origin.
 Result<int> config_verb(const config::Settings& settings, bool schema);
 

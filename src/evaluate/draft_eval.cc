@@ -1,0 +1,122 @@
+#include "evaluate/draft_eval.h"
+
+#include <algorithm>
+
+#include "engine/generate.h"
+
+namespace lathe::evaluate {
+namespace {
+
+constexpr int64_t kTextTokens = 150;
+constexpr size_t kShortest = 6;
+
+Result<std::vector<std::vector<TokenId>>> greedy_texts(engine::Engine& engine, const EvalSets& sets) {
+  engine::Generator generator(engine);
+  for (const DraftRow& row : sets.drafts) {
+    LATHE_TRY(const int32_t id,
+              generator.add({.prompt = row.prompt, .images = {}, .sampling = {.temperature = 0, .logit_bias = {}}, .max_tokens = kTextTokens, .stop_tokens = sets.stop_tokens}));
+    (void)id;
+  }
+  std::vector<std::vector<TokenId>> texts(sets.drafts.size());
+  const auto on_token = [&](const engine::TokenEvent& event) { texts[static_cast<size_t>(event.request)].push_back(event.token); };
+  for (bool more = true; more;) {
+    LATHE_TRY(more, generator.step(on_token));
+  }
+  return texts;
+}
+
+/// Drafts along one text.
+class DraftRun {
+ public:
+  DraftRun(engine::Engine& engine, std::vector<TokenId> ids, size_t prompt) : engine_(engine), ids_(std::move(ids)), prompt_(prompt) {}
+
+  Result<DraftScore> run() {
+    LATHE_TRY(sequence_, engine_.store().open());
+    auto done = positions();
+    engine_.store().close(sequence_);
+    if (!done) return base::forward_error(done);
+    return score_;
+  }
+
+ private:
+  Result<void> positions() {
+    const auto length = static_cast<int64_t>(ids_.size());
+    // Room for the two positions that drafts reach beyond the text.
+    LATHE_TRY_VOID(engine_.store().append(sequence_, length, 0));
+    const models::StepItem item{.sequence = sequence_, .kind = models::ItemKind::kPrefill, .tokens = ids_, .rows = {}, .logits = models::Logits::kNone, .at = {}};
+    LATHE_TRY(const models::StepResult step, engine_.model().step({&item, 1}, engine_.store()));
+    engine_.store().commit(sequence_, 0);
+    const auto first = static_cast<int64_t>(prompt_) - 1;
+    if (first > 0) {
+      const std::span<const TokenId> next = std::span<const TokenId>(ids_).subspan(1, static_cast<size_t>(first));
+      const models::DraftItem before{.sequence = sequence_, .tokens = next, .rows = {}, .logits = models::Logits::kNone};
+      LATHE_TRY_VOID(engine_.model().draft_prefill({&before, 1}, step.hidden, engine_.store()));
+    }
+    for (int64_t t = first; t <= length - 3; ++t) LATHE_TRY_VOID(position(t, step.hidden));
+    return {};
+  }
+
+  Result<void> position(int64_t t, const View& hidden) {
+    const models::DraftItem item{.sequence = sequence_, .start = t, .tokens = std::span<const TokenId>(ids_).subspan(static_cast<size_t>(t) + 1, 1), .rows = {}, .hidden_begin = t};
+    LATHE_TRY(models::DraftResult result, engine_.model().draft_prefill({&item, 1}, hidden, engine_.store()));
+    for (int64_t step = 1; step <= 3; ++step) {
+      const auto at = static_cast<size_t>(t + 1 + step);
+      if (at >= ids_.size()) return {};
+      const TokenId drafted = best(result.logits);
+      ++score_.tried[static_cast<size_t>(step - 1)];
+      if (drafted != ids_[at]) return {};
+      ++score_.right[static_cast<size_t>(step - 1)];
+      if (step == 3) return {};
+      const models::DraftStepItem next{.sequence = sequence_, .position = t + step, .token = drafted, .row = 0, .origin = 0, .origin_position = t};
+      LATHE_TRY(result, engine_.model().draft_step({&next, 1}, engine_.store()));
+    }
+    return {};
+  }
+
+  TokenId best(const View& logits) {
+    engine_.read_rows(logits, 0, 1, row_);
+    const auto end = row_.begin() + std::min<int64_t>(engine_.sampled_vocabulary(), static_cast<int64_t>(row_.size()));
+    return static_cast<TokenId>(std::max_element(row_.begin(), end) - row_.begin());
+  }
+
+  engine::Engine& engine_;
+  std::vector<TokenId> ids_;
+  size_t prompt_;
+  SequenceId sequence_;
+  DraftScore score_;
+  std::vector<float> row_;
+};
+
+void add(DraftScore& sum, const DraftScore& score) {
+  for (size_t i = 0; i < 3; ++i) {
+    sum.right[i] += score.right[i];
+    sum.tried[i] += score.tried[i];
+  }
+}
+
+Result<void> judge(engine::Engine& engine, const EvalSets& sets, const std::vector<std::vector<TokenId>>& texts, std::map<std::string, DraftScore>& out, EvalProgress progress) {
+  for (size_t i = 0; i < sets.drafts.size(); ++i) {
+    const DraftRow& row = sets.drafts[i];
+    if (texts[i].size() >= kShortest) {
+      std::vector<TokenId> ids = row.prompt;
+      ids.insert(ids.end(), texts[i].begin(), texts[i].end());
+      LATHE_TRY(const DraftScore score, DraftRun(engine, std::move(ids), row.prompt.size()).run());
+      add(out[row.kind], score);
+      add(out["all"], score);
+    }
+    progress("drafts", static_cast<int64_t>(i) + 1, static_cast<int64_t>(sets.drafts.size()));
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<void> run_draft_eval(engine::Engine& engine, const EvalSets& sets, EvalReport& report, EvalProgress progress) {
+  LATHE_TRY(const auto own, greedy_texts(engine, sets));
+  LATHE_TRY_VOID(judge(engine, sets, own, report.drafts, progress));
+  std::vector<std::vector<TokenId>> given;
+  for (const DraftRow& row : sets.drafts) given.push_back(row.given);
+  return judge(engine, sets, given, report.drafts_given, progress);
+}
+
+}  // namespace lathe::evaluate
