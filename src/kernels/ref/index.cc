@@ -150,11 +150,11 @@ void LATHE_KERNEL(index_select)(const void* params, const LaunchContext& context
         std::copy(scores.begin(), scores.end(), row(p.scores, t));
         LATHE_COUNT(context, kBytesWritten, p.scores.dim(1) * 4);
       }
-      std::stable_sort(chosen.begin(), chosen.end(), [&](int32_t a, int32_t b) {
+      std::sort(chosen.begin(), chosen.end(), [&](int32_t a, int32_t b) {
         const float sa = scores[static_cast<size_t>(a)];
         const float sb = scores[static_cast<size_t>(b)];
-        if (std::isnan(sa) || std::isnan(sb)) return std::isnan(sb) && !std::isnan(sa);
-        return sa > sb;
+        if (std::isnan(sa) != std::isnan(sb)) return std::isnan(sb);
+        return sa > sb || (!(sb > sa) && a < b);  // ties, NaN too: the lower pool
       });
       chosen.resize(static_cast<size_t>(std::min(pools, most)));
       std::sort(chosen.begin(), chosen.end());

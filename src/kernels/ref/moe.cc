@@ -19,6 +19,15 @@ bool better(float a, float b) {
   return a > b;
 }
 
+/// Best value first; ties: the lower index.
+void sort_best_first(std::vector<int32_t>& order, const std::vector<float>& value) {
+  std::sort(order.begin(), order.end(), [&](int32_t a, int32_t b) {
+    const float va = value[static_cast<size_t>(a)];
+    const float vb = value[static_cast<size_t>(b)];
+    return better(va, vb) || (!better(vb, va) && a < b);
+  });
+}
+
 /// Experts of the groups_kept best groups, ascending.
 std::vector<int32_t> eligible(const ops::RouteParams& p, const std::vector<float>& biased) {
   const int64_t size = p.logits.dim(1) / p.groups;
@@ -31,8 +40,7 @@ std::vector<int32_t> eligible(const ops::RouteParams& p, const std::vector<float
       std::partial_sort(members.begin(), members.begin() + 2, members.end(), better);
       value.push_back(members[0] + members[1]);
     }
-    std::stable_sort(groups.begin(), groups.end(),
-                     [&](int32_t a, int32_t b) { return better(value[static_cast<size_t>(a)], value[static_cast<size_t>(b)]); });
+    sort_best_first(groups, value);
     groups.resize(static_cast<size_t>(p.groups_kept));
     std::sort(groups.begin(), groups.end());
   }
@@ -53,8 +61,7 @@ void route_row(const ops::RouteParams& p, int64_t t) {
     biased[static_cast<size_t>(e)] = s[static_cast<size_t>(e)] + static_cast<float>(at(p.bias, e));
   }
   std::vector<int32_t> order = eligible(p, biased);
-  std::stable_sort(order.begin(), order.end(),
-                   [&](int32_t a, int32_t b) { return better(biased[static_cast<size_t>(a)], biased[static_cast<size_t>(b)]); });
+  sort_best_first(order, biased);
   order.resize(static_cast<size_t>(chosen));
   std::sort(order.begin(), order.end());
   double sum = 1e-20;
