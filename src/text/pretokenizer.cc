@@ -9,8 +9,6 @@
 namespace lathe::text {
 namespace {
 
-using config::Json;
-
 struct Item {
   size_t begin;
   size_t end;

@@ -71,7 +71,7 @@ Result<std::vector<TokenId>> Tokenizer::encode_marked(std::string_view text, std
   return encode_text(repair(text, std::move(marks)), true);
 }
 
-Result<std::vector<TokenId>> Tokenizer::encode_text(NormalText text, bool guard) const {
+Result<std::vector<TokenId>> Tokenizer::encode_text(const NormalText& text, bool guard) const {
   Encoding run(text.text.size(), guard);
   encode_raw(run, text.text, text.literal);
   if (run.error) return tl::unexpected<Error>(*std::move(run.error));
