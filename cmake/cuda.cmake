@@ -1,0 +1,16 @@
+# CUDA as a language, where a compiler is found. Sets LATHE_CUDA OFF otherwise and says so.
+include(CheckLanguage)
+check_language(CUDA)
+if(NOT CMAKE_CUDA_COMPILER)
+  message(WARNING "LATHE_CUDA is on, but no CUDA compiler was found (nvcc in PATH or CMAKE_CUDA_COMPILER): building without CUDA")
+  set(LATHE_CUDA OFF)
+  return()
+endif()
+if(NOT CMAKE_CUDA_ARCHITECTURES)
+  set(CMAKE_CUDA_ARCHITECTURES 90a)
+endif()
+enable_language(CUDA)
+find_package(CUDAToolkit REQUIRED)
+# CMake 3.25 does not know how to ask nvcc 13 for C++20: the flag is added to the targets, and nothing is required here.
+set(CMAKE_CUDA_STANDARD 20)
+set(CMAKE_CUDA_STANDARD_REQUIRED OFF)

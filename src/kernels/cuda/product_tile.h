@@ -1,0 +1,312 @@
+#pragma once
+// One block's tile of a product y = x Wᵀ: 16·kRowTiles weight rows times 8·kTokenTiles rows of x, by 8 warps. Included by .cu files only.
+//
+// Segments    The input channels are cut into segments: the leaves of a canonical sum, else a fixed number of ranges that depends on K alone. A warp sums a
+//             segment in one order, whatever the tile, and the segments are added afterwards in one order: the bits of an output depend on its row of x and of W.
+// Partials    part[segment][row in tile · tokens of tile + token in tile], in shared memory.
+
+#include "kernels/cuda/device.h"
+
+namespace lathe::kernels::cuda {
+
+constexpr int kTileThreads = 256;
+constexpr int kTileWarps = 8;
+
+/// Where a tile finds its operands.
+struct TileIn {
+  const Matrix* m;
+  const void* values;
+  const float* scales;
+  int row, rows;        ///< first weight row, how many count
+  const float* x;
+  int64_t x_stride;
+  const int32_t* index;  ///< null: token i of the tile is x row first + i; else index[i] / divisor
+  int divisor;
+  int first, tokens;
+  int segment_channels, segments;
+  bool fast;
+};
+
+__device__ __forceinline__ const float* tile_token(const TileIn& in, int i) {
+  const int64_t row = in.index != nullptr ? in.index[i] / in.divisor : in.first + i;
+  return in.x + row * in.x_stride;
+}
+
+/// Any dtype, any size: a warp has two weight rows and 8 tokens, lanes go over the channels.
+inline __device__ void plain_tile(const TileIn& in, float* part) {
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const float* x[8];
+#pragma unroll
+  for (int j = 0; j < 8; ++j) x[j] = tile_token(in, j < in.tokens ? j : 0);
+  for (int segment = 0; segment < in.segments; ++segment) {
+    const int begin = segment * in.segment_channels;
+    const int end = min(in.m->cols, begin + in.segment_channels);
+    float sum[2][8] = {};
+    if (2 * warp < in.rows) {
+      const int64_t r0 = in.row + 2 * warp;
+      const int64_t r1 = in.row + min(2 * warp + 1, in.rows - 1);
+      for (int c = begin + lane; c < end; c += 32) {
+        const float w0 = weight_at(*in.m, in.values, in.scales, r0, c, in.fast);
+        const float w1 = weight_at(*in.m, in.values, in.scales, r1, c, in.fast);
+#pragma unroll
+        for (int j = 0; j < 8; ++j) {
+          if (j >= in.tokens) break;
+          const float value = in.fast ? round_bf16(x[j][c]) : x[j][c];
+          sum[0][j] = fmaf(w0, value, sum[0][j]), sum[1][j] = fmaf(w1, value, sum[1][j]);
+        }
+      }
+    }
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+#pragma unroll
+      for (int j = 0; j < 8; ++j) {
+        const float total = warp_sum(sum[r][j]);
+        if (lane == 0) part[segment * 128 + (2 * warp + r) * 8 + j] = total;
+      }
+    }
+  }
+}
+
+/// D += A B on the tensor cores: A 16 x 16, B 16 x 8, bf16 in, f32 out. Fragments as the PTX manual lays them out.
+__device__ __forceinline__ void mma_bf16(float* d, const unsigned* a, const unsigned* b) {
+#ifdef LATHE_CUDA_EMULATED
+  const unsigned mine[6] = {a[0], a[1], a[2], a[3], b[0], b[1]};
+  const unsigned* const all = emulated::gather(mine, 6);
+  const int lane = emulated::lane();
+  for (int i = 0; i < 4; ++i) {
+    const int row = lane / 4 + (i >= 2 ? 8 : 0);
+    const int column = lane % 4 * 2 + i % 2;
+    float sum = 0;
+    for (int k = 0; k < 16; ++k) {
+      const int holder = k % 8 / 2;
+      const unsigned wa = all[(row % 8 * 4 + holder) * 6 + (row >= 8 ? 1 : 0) + (k >= 8 ? 2 : 0)];
+      const unsigned wb = all[(column * 4 + holder) * 6 + 4 + (k >= 8 ? 1 : 0)];
+      sum = fmaf(bf16_value(static_cast<uint16_t>(k % 2 == 0 ? wa : wa >> 16)), bf16_value(static_cast<uint16_t>(k % 2 == 0 ? wb : wb >> 16)), sum);
+    }
+    d[i] += sum;
+  }
+#else
+  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+#endif
+}
+
+/// Two floats as bf16, nearest even; the first in the low half.
+__device__ __forceinline__ unsigned pack_bf16(float low, float high) {
+#ifdef LATHE_CUDA_EMULATED
+  return bf16_bits(low) | static_cast<unsigned>(bf16_bits(high)) << 16;
+#else
+  unsigned out;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(out) : "f"(high), "f"(low));
+  return out;
+#endif
+}
+
+/// Two E4M3 (bits 0–7, 8–15) as two bf16, exact.
+__device__ __forceinline__ unsigned f8_pair(unsigned pair) {
+#ifdef LATHE_CUDA_EMULATED
+  return pack_bf16(f8_value(static_cast<uint8_t>(pair)), f8_value(static_cast<uint8_t>(pair >> 8)));
+#else
+  unsigned out;
+  asm("{\n"
+      ".reg .b32 halves;\n"
+      ".reg .b16 low, high;\n"
+      ".reg .f32 a, b;\n"
+      "cvt.rn.f16x2.e4m3x2 halves, %1;\n"
+      "mov.b32 {low, high}, halves;\n"
+      "cvt.f32.f16 a, low;\n"
+      "cvt.f32.f16 b, high;\n"
+      "cvt.rn.bf16x2.f32 %0, b, a;\n"
+      "}\n"
+      : "=r"(out)
+      : "h"(static_cast<unsigned short>(pair)));
+  return out;
+#endif
+}
+
+/// kFp8: E4M3 with or without scales, else BF16. A lane holds 16 bytes of two weight rows: the same channels that it takes from x, so the order of channels inside
+/// a chunk of four lanes is the lanes' own.
+template <bool kFp8, int kRowTiles, int kTokenTiles>
+__device__ __forceinline__ void mma_segment(const TileIn& in, int begin, int end, float (*acc)[kTokenTiles][4]) {
+  constexpr int kEach = kFp8 ? 16 : 8;       // channels of a lane
+  constexpr int kChunk = 4 * kEach;
+  constexpr int kAhead = 4 / kRowTiles;      // chunks of weights on their way
+  constexpr int kSize = kFp8 ? 1 : 2;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int g = lane / 4;
+  const int mine = lane % 4 * kEach;
+  const char* w[kRowTiles][2];
+  bool has_row[kRowTiles][2];
+  const float* scale[kRowTiles][2];
+#pragma unroll
+  for (int r = 0; r < kRowTiles; ++r) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int row = r * 16 + half * 8 + g;
+      has_row[r][half] = row < in.rows;
+      const int64_t from = in.row + (has_row[r][half] ? row : 0);
+      w[r][half] = static_cast<const char*>(in.values) + (from * in.m->stride + mine) * kSize;
+      scale[r][half] = in.scales == nullptr ? nullptr : in.scales + (from + in.m->row_offset) / in.m->block_rows * in.m->scale_stride;
+    }
+  }
+  const float* x[kTokenTiles];
+  bool has_token[kTokenTiles];
+  bool aligned = (in.x_stride % 4 == 0) && (reinterpret_cast<uintptr_t>(in.x) % 16 == 0);
+#pragma unroll
+  for (int n = 0; n < kTokenTiles; ++n) {
+    has_token[n] = n * 8 + g < in.tokens;
+    x[n] = tile_token(in, has_token[n] ? n * 8 + g : 0) + mine;
+  }
+  for (int c = begin; c < end; c += kChunk * kAhead) {
+    uint4 weights[kAhead][kRowTiles][2];
+#pragma unroll
+    for (int ahead = 0; ahead < kAhead; ++ahead) {
+      const int at = c + ahead * kChunk;
+#pragma unroll
+      for (int r = 0; r < kRowTiles; ++r) {
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          const bool there = has_row[r][half] && at + mine < end;
+          weights[ahead][r][half] = there ? __ldcs(reinterpret_cast<const uint4*>(w[r][half] + static_cast<int64_t>(at) * kSize)) : uint4{0, 0, 0, 0};
+        }
+      }
+    }
+#pragma unroll
+    for (int ahead = 0; ahead < kAhead; ++ahead) {
+      const int at = c + ahead * kChunk;
+      if (at >= end) break;
+      unsigned b[kTokenTiles][kEach / 2];
+#pragma unroll
+      for (int n = 0; n < kTokenTiles; ++n) {
+        const bool there = has_token[n] && at + mine < end;
+#pragma unroll
+        for (int i = 0; i < kEach; i += 4) {
+          float4 v = make_float4(0, 0, 0, 0);
+          if (there) {
+            const float* const from = x[n] + at + i;
+            v = aligned ? *reinterpret_cast<const float4*>(from) : make_float4(from[0], from[1], from[2], from[3]);
+          }
+          b[n][i / 2] = pack_bf16(v.x, v.y), b[n][i / 2 + 1] = pack_bf16(v.z, v.w);
+        }
+      }
+#pragma unroll
+      for (int r = 0; r < kRowTiles; ++r) {
+        float block[kTokenTiles][4] = {};
+        const uint4 low = weights[ahead][r][0];
+        const uint4 high = weights[ahead][r][1];
+        const unsigned words[2][4] = {{low.x, low.y, low.z, low.w}, {high.x, high.y, high.z, high.w}};
+#pragma unroll
+        for (int step = 0; step < kEach / 4; ++step) {
+          unsigned a[4];
+          if (kFp8) {
+            a[0] = f8_pair(words[0][step] & 0xFFFFu), a[1] = f8_pair(words[1][step] & 0xFFFFu);
+            a[2] = f8_pair(words[0][step] >> 16), a[3] = f8_pair(words[1][step] >> 16);
+          } else {
+            a[0] = words[0][2 * step % 4], a[1] = words[1][2 * step % 4];
+            a[2] = words[0][(2 * step + 1) % 4], a[3] = words[1][(2 * step + 1) % 4];
+          }
+#pragma unroll
+          for (int n = 0; n < kTokenTiles; ++n) {
+            const unsigned bn[2] = {b[n][2 * step], b[n][2 * step + 1]};
+            mma_bf16(kFp8 ? block[n] : acc[r][n], a, bn);
+          }
+        }
+        if (!kFp8) continue;
+        const int column = in.scales == nullptr ? 0 : (at + in.m->col_offset) / in.m->block_cols;
+        const float s0 = in.scales == nullptr ? 1.0f : scale[r][0][column];
+        const float s1 = in.scales == nullptr ? 1.0f : scale[r][1][column];
+#pragma unroll
+        for (int n = 0; n < kTokenTiles; ++n) {
+          acc[r][n][0] = fmaf(s0, block[n][0], acc[r][n][0]), acc[r][n][1] = fmaf(s0, block[n][1], acc[r][n][1]);
+          acc[r][n][2] = fmaf(s1, block[n][2], acc[r][n][2]), acc[r][n][3] = fmaf(s1, block[n][3], acc[r][n][3]);
+        }
+      }
+    }
+  }
+}
+
+template <bool kFp8, int kRowTiles, int kTokenTiles>
+__device__ void mma_tile_of(const TileIn& in, float* part) {
+  constexpr int kTokens = 8 * kTokenTiles;
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  for (int segment = warp; segment < in.segments; segment += kTileWarps) {
+    const int begin = segment * in.segment_channels;
+    const int end = min(in.m->cols, begin + in.segment_channels);
+    float acc[kRowTiles][kTokenTiles][4] = {};
+    mma_segment<kFp8, kRowTiles, kTokenTiles>(in, begin, end, acc);
+    float* const to = part + segment * (16 * kRowTiles * kTokens);
+#pragma unroll
+    for (int r = 0; r < kRowTiles; ++r) {
+#pragma unroll
+      for (int n = 0; n < kTokenTiles; ++n) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) to[(r * 16 + lane / 4 + (i >= 2 ? 8 : 0)) * kTokens + n * 8 + lane % 4 * 2 + i % 2] = acc[r][n][i];
+      }
+    }
+  }
+}
+
+template <bool kMma, int kRowTiles, int kTokenTiles>
+__device__ __forceinline__ void run_tile(const TileIn& in, float* part) {
+  if constexpr (kMma) {
+    if (in.m->type == Type::kF8) {
+      mma_tile_of<true, kRowTiles, kTokenTiles>(in, part);
+    } else {
+      mma_tile_of<false, kRowTiles, kTokenTiles>(in, part);
+    }
+  } else {
+    plain_tile(in, part);
+  }
+}
+
+/// Segments of a sum without leaves: one, or for the tensor cores one a warp, in whole chunks.
+constexpr int kMmaSegments = kTileWarps;
+inline __device__ int mma_segment_channels(int cols) { return max(1, (cols + 64 * kMmaSegments - 1) / (64 * kMmaSegments)) * 64; }
+
+/// Segments in order.
+__device__ __forceinline__ float sum_segments(const float* part, int64_t stride, int segments) {
+  float sum = part[0];
+  for (int i = 1; i < segments; ++i) sum += part[i * stride];
+  return sum;
+}
+
+/// The canonical tree over leaves [a, b), a node of the whole tree. `part` is where leaf a lies.
+__device__ __forceinline__ float sum_tree(const float* part, int64_t stride, int a, int b) {
+  float stack[24];
+  int depth = 0;
+  for (int leaf = a; leaf < b; ++leaf) {
+    stack[depth++] = part[(leaf - a) * stride];
+    int low = a;
+    int high = b;
+    while (high - low > 1) {  // nodes that end here are complete
+      if (high == leaf + 1) stack[depth - 2] += stack[depth - 1], --depth;
+      const int middle = low + (high - low + 1) / 2;
+      if (leaf < middle) {
+        high = middle;
+      } else {
+        low = middle;
+      }
+    }
+  }
+  return stack[0];
+}
+
+/// End of the largest node of the tree over `total` leaves that begins at `begin` and ends at or before `end`.
+__device__ __forceinline__ int cover_end(int total, int begin, int end) {
+  int low = 0;
+  int high = total;
+  while (low < begin || high > end) {
+    const int middle = low + (high - low + 1) / 2;
+    if (begin < middle) {
+      high = middle;
+    } else {
+      low = middle;
+    }
+  }
+  return high;
+}
+
+}  // namespace lathe::kernels::cuda
