@@ -115,8 +115,20 @@ class IndexSelect {
   void choose(int64_t t, BestList& list) const {
     list.cut();
     int32_t* const out = selection(t);
-    for (int64_t i = 0; i < list.count; ++i) out[i] = pool_of(list.entries[i]);
-    std::sort(out, out + list.count);
+    const int64_t pools = pools_of(t), words = ceil_div(pools, 64);
+    if (words <= 2 * list.count) {
+      // A bit per pool is sorted by itself. The entries are read before their room is used for the bits.
+      for (int64_t i = 0; i < list.count; ++i) out[i] = pool_of(list.entries[i]);
+      std::fill_n(list.entries, words, 0);
+      for (int64_t i = 0; i < list.count; ++i) list.entries[out[i] / 64] |= uint64_t{1} << (out[i] % 64);
+      int64_t at = 0;
+      for (int64_t word = 0; word < words; ++word) {
+        for (uint64_t set = list.entries[word]; set != 0; set &= set - 1) out[at++] = static_cast<int32_t>(word * 64 + std::countr_zero(set));
+      }
+    } else {
+      for (int64_t i = 0; i < list.count; ++i) out[i] = pool_of(list.entries[i]);
+      std::sort(out, out + list.count);
+    }
     std::fill(out + list.count, out + most_, -1);
     LATHE_COUNT(context_, kBytesWritten, most_ * 4);
   }

@@ -3,57 +3,89 @@
 namespace lathe::kernels::cpu::LATHE_ISA {
 namespace {
 
-/// One token over kVectors vectors of columns.
-template <int kVectors>
-LATHE_INLINE void state_token(const StateArgs& args, int64_t column, int64_t t, const float* from, int64_t from_stride) {
+/// What a sweep over the keys needs of one token.
+struct Token {
+  const float* q;
+  const float* k;
+  const float* loss;
+};
+LATHE_INLINE Token token(const StateArgs& args, int64_t t) {
   const float* const q = args.prepared + t * args.prepared_stride;
-  const float* const k = q + args.part;
-  const float* const loss = k + args.part;
+  return {q, q + args.part, q + 2 * args.part};
+}
+
+/// kVectors vectors of columns through all tokens. Sweep t writes the state after token t − 1, decayed by token t: update and read of one token and decay and
+/// guess of the next share one load and one store of the state. An element sees the same operations in the same order however the tokens are split.
+template <int kVectors>
+LATHE_INLINE void state_columns(const StateArgs& args, int64_t column) {
+  // Copies: the compiler must take every store for one into args.
+  const int64_t keys = args.keys, stride = args.to_stride, left = args.width - column, count = args.tokens;
   float* const to = args.to + column;
   Vf guess[kVectors], out[kVectors], u[kVectors];
 #pragma GCC unroll 8
-  for (int i = 0; i < kVectors; ++i) guess[i] = out[i] = zero();
-  for (int64_t c = 0; c < args.keys; ++c) {
-    const Vf e = set1(loss[c]), kc = set1(k[c]);
+  for (int i = 0; i < kVectors; ++i) guess[i] = zero();
+  {
+    const Token next = token(args, 0);
+    const float* from = args.from + column;
+    float* at = to;
+    const int64_t from_stride = args.from_stride;
+    for (int64_t c = 0; c < keys; ++c, from += from_stride, at += stride) {
+      const Vf e = set1(next.loss[c]), kc = set1(next.k[c]);
 #pragma GCC unroll 8
-    for (int i = 0; i < kVectors; ++i) {
-      const Vf s = load(from + c * from_stride + column + i * kLanes);
-      const Vf decayed = fma(e, s, s);
-      store(to + c * args.to_stride + i * kLanes, decayed);
-      guess[i] = fma(decayed, kc, guess[i]);
+      for (int i = 0; i < kVectors; ++i) {
+        const Vf s = load(from + i * kLanes);
+        const Vf decayed = fma(e, s, s);
+        store(at + i * kLanes, decayed);
+        guess[i] = fma(decayed, kc, guess[i]);
+      }
     }
   }
-  const Vf beta = set1(args.beta[t * args.beta_stride]);
-#pragma GCC unroll 8
-  for (int i = 0; i < kVectors; ++i) {
-    const Vf v = args.v != nullptr ? load_first(args.v + t * args.v_stride + column + i * kLanes, args.width - column - i * kLanes) : zero();
-    u[i] = mul(beta, sub(v, guess[i]));
-  }
-  for (int64_t c = 0; c < args.keys; ++c) {
-    const Vf kc = set1(k[c]), qc = set1(q[c]);
+  for (int64_t t = 0; t < count; ++t) {
+    const Vf beta = set1(args.beta[t * args.beta_stride]);
+    const float* const v = args.v != nullptr ? args.v + t * args.v_stride + column : nullptr;
 #pragma GCC unroll 8
     for (int i = 0; i < kVectors; ++i) {
-      float* const at = to + c * args.to_stride + i * kLanes;
-      const Vf s = fma(kc, u[i], load(at));
-      store(at, s);
-      out[i] = fma(s, qc, out[i]);
+      u[i] = mul(beta, sub(v != nullptr ? load_first(v + i * kLanes, left - i * kLanes) : zero(), guess[i]));
+      guess[i] = out[i] = zero();
     }
-  }
-  if (args.o == nullptr) return;
+    const Token now = token(args, t);
+    float* at = to;
+    if (t + 1 < count) {
+      const Token next = token(args, t + 1);
+      for (int64_t c = 0; c < keys; ++c, at += stride) {
+        const Vf kc = set1(now.k[c]), qc = set1(now.q[c]), e = set1(next.loss[c]), kn = set1(next.k[c]);
 #pragma GCC unroll 8
-  for (int i = 0; i < kVectors; ++i) store_first(args.o + t * args.o_stride + column + i * kLanes, out[i], args.width - column - i * kLanes);
-}
-
-template <int kVectors>
-void state_columns(const StateArgs& args, int64_t column) {
-  if (args.tokens == 0) return;
-  state_token<kVectors>(args, column, 0, args.from, args.from_stride);
-  for (int64_t t = 1; t < args.tokens; ++t) state_token<kVectors>(args, column, t, args.to, args.to_stride);
+        for (int i = 0; i < kVectors; ++i) {
+          const Vf s = fma(kc, u[i], load(at + i * kLanes));
+          out[i] = fma(s, qc, out[i]);
+          const Vf decayed = fma(e, s, s);
+          store(at + i * kLanes, decayed);
+          guess[i] = fma(decayed, kn, guess[i]);
+        }
+      }
+    } else {
+      for (int64_t c = 0; c < keys; ++c, at += stride) {
+        const Vf kc = set1(now.k[c]), qc = set1(now.q[c]);
+#pragma GCC unroll 8
+        for (int i = 0; i < kVectors; ++i) {
+          const Vf s = fma(kc, u[i], load(at + i * kLanes));
+          store(at + i * kLanes, s);
+          out[i] = fma(s, qc, out[i]);
+        }
+      }
+    }
+    if (args.o == nullptr) continue;
+    float* const o = args.o + t * args.o_stride + column;
+#pragma GCC unroll 8
+    for (int i = 0; i < kVectors; ++i) store_first(o + i * kLanes, out[i], left - i * kLanes);
+  }
 }
 
 void tokens(const StateArgs& args) {
+  constexpr int kTogether = kLanes == 16 ? 4 : 2;  // 16 registers hold no more
+  if (args.tokens == 0) return;
   int64_t column = 0;
-  for (; column + 4 * kLanes <= args.width; column += 4 * kLanes) state_columns<4>(args, column);
+  for (; column + kTogether * kLanes <= args.width; column += kTogether * kLanes) state_columns<kTogether>(args, column);
   for (; column < args.width; column += kLanes) state_columns<1>(args, column);
 }
 

@@ -24,14 +24,15 @@ inline int64_t key_count(const ops::Selection& selection, int64_t t, int64_t pos
   return chosen * selection.kpool + std::max<int64_t>(0, position + 1 - tail_of(selection, t, position));
 }
 
-/// Calls body(position of the key), ascending.
+/// Calls body(first position, count) for every run of neighbouring keys, ascending.
 template <class Body>
-void for_keys(const ops::Selection& selection, int64_t t, int64_t position, const Body& body) {
+void for_runs(const ops::Selection& selection, int64_t t, int64_t position, const Body& body) {
   const int32_t* const pools = selection.pools.i32() + t * selection.pools.step(0);
   for (int64_t i = 0; i < selection.pools.dim(1); ++i) {
-    for (int64_t j = 0; pools[i] >= 0 && j < selection.kpool; ++j) body(int64_t{pools[i]} * selection.kpool + j);
+    if (pools[i] >= 0) body(int64_t{pools[i]} * selection.kpool, int64_t{selection.kpool});
   }
-  for (int64_t at = tail_of(selection, t, position); at <= position; ++at) body(at);
+  const int64_t tail = tail_of(selection, t, position);
+  if (tail <= position) body(tail, position + 1 - tail);
 }
 
 }  // namespace

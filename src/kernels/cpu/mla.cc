@@ -109,6 +109,17 @@ void unabsorb(const Isa& isa, const ops::MlaUnabsorbParams& p, const ops::Launch
   });
 }
 
+/// Pointers to the rows of `tokens` neighbouring positions behind the `count` that are there; a division per block, not per row.
+int64_t append_rows(const ops::Paged& paged, int64_t s, int64_t at, int64_t tokens, int64_t element, const char** out, int64_t count) {
+  while (tokens > 0) {
+    const int64_t run = std::min(tokens, paged.block_rows - at % paged.block_rows), step = paged.pool.step(0) * element;
+    const char* from = static_cast<const char*>(paged.pool.data) + paged_offset(paged, s, at) * element;
+    for (int64_t i = 0; i < run; ++i, from += step) out[count++] = from;
+    at += run, tokens -= run;
+  }
+  return count;
+}
+
 /// Heads [first, first + heads) of row t.
 void attend_row(const Isa& isa, const ops::MlaAttendParams& p, int64_t t, int64_t first, int64_t heads, int worker, const ops::LaunchContext& context) {
   const int64_t s = sequence_of(p.batch, t), position = position_of(p.batch, s, t), width = p.q.dim(2);
@@ -117,9 +128,8 @@ void attend_row(const Isa& isa, const ops::MlaAttendParams& p, int64_t t, int64_
   const char** const keys = reinterpret_cast<const char**>(memory);
   float* const scores = reinterpret_cast<float*>(memory + stride * 8);
   const int64_t element = size_of(p.latents.pool);
-  const char* const pool = static_cast<const char*>(p.latents.pool.data);
   int64_t count = 0;
-  for_keys(p.selection, t, position, [&](int64_t at) { keys[count++] = pool + paged_offset(p.latents, s, at) * element; });
+  for_runs(p.selection, t, position, [&](int64_t at, int64_t tokens) { count = append_rows(p.latents, s, at, tokens, element, keys, count); });
   const KeyRows rows{.rows = keys, .count = count, .bf16 = p.latents.pool.dtype == DType::kBF16};
   isa.attention.scores({.q = row(p.q, t, first), .q_stride = p.q.step(1), .heads = heads, .width = width, .keys = rows, .scale = p.scale, .out = scores, .out_stride = stride});
   float sums[kHeadsTogether];

@@ -93,17 +93,28 @@ void combine(const float* const* rows, const float* weights, int64_t streams, in
 
 template <int kStreams>
 LATHE_INLINE void spread_streams(const float* const* rows, const float* y, const float* post, const float* comb, int64_t streams, int64_t count, float* const* out) {
-  for (int64_t i = 0; i < count; i += kLanes) {
-    const int64_t n = count - i;
+  const float* from[kStreams];
+  float* to[kStreams];
+  float factor[kStreams], mixed[kStreams * kStreams];  // copies: a store to `out` may not touch them
+  for (int64_t a = 0; a < streams; ++a) from[a] = rows[a], to[a] = out[a], factor[a] = post[a];
+  for (int64_t i = 0; i < streams * streams; ++i) mixed[i] = comb[i];
+  const auto piece = [&](int64_t i, auto read, auto write) __attribute__((always_inline)) {
     Vf x[kStreams];
-    for (int64_t a = 0; a < streams; ++a) x[a] = load_first(rows[a] + i, n);
-    const Vf v = load_first(y + i, n);
+    for (int64_t a = 0; a < streams; ++a) x[a] = read(from[a] + i);
+    const Vf v = read(y + i);
     for (int64_t b = 0; b < streams; ++b) {
-      Vf sum = mul(set1(post[b]), v);
-      for (int64_t a = 0; a < streams; ++a) sum = fma(set1(comb[a * streams + b]), x[a], sum);
-      store_first(out[b] + i, sum, n);
+      Vf sum = mul(set1(factor[b]), v);
+      for (int64_t a = 0; a < streams; ++a) sum = fma(set1(mixed[a * streams + b]), x[a], sum);
+      write(to[b] + i, sum);
     }
+  };
+  int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    piece(i, [](const float* p) __attribute__((always_inline)) { return load(p); }, [](float* p, Vf a) __attribute__((always_inline)) { store(p, a); });
   }
+  if (i == count) return;
+  const int64_t n = count - i;
+  piece(i, [n](const float* p) __attribute__((always_inline)) { return load_first(p, n); }, [n](float* p, Vf a) __attribute__((always_inline)) { store_first(p, a, n); });
 }
 
 void spread(const float* const* rows, const float* y, const float* post, const float* comb, int64_t streams, int64_t count, float* const* out) {
