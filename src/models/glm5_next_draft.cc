@@ -34,10 +34,10 @@ Result<DraftResult> Glm5NextModel::draft_step(std::span<const DraftStepItem> ite
   const int64_t kpool = config_.indexer.kpool;
   items_.clear();
   for (const DraftStepItem& item : items) {
-    if (item.row < 0 || item.row >= options_.max_batch_tokens || item.origin < 0 || item.origin >= options_.max_batch_tokens || item.origin_position < 0 ||
-        item.origin_position >= item.position) {
-      return err(Code::kInvalidArgument, "sequence {}: draft step at position {} from row {}, of a round that began in row {} at position {}", item.sequence.value,
-                 item.position, item.row, item.origin, item.origin_position);
+    if (item.row < 0 || item.row >= options_.max_batch_tokens || item.origin < 0 || item.origin >= options_.max_batch_tokens ||
+        item.origin_position < 0 || item.origin_position >= item.position) {
+      return err(Code::kInvalidArgument, "sequence {}: draft step at position {} from row {}, of a round that began in row {} at position {}",
+                 item.sequence.value, item.position, item.row, item.origin, item.origin_position);
     }
     const int64_t after = item.origin_position + 1;
     items_.push_back({.sequence = item.sequence,
@@ -81,7 +81,10 @@ Result<DraftResult> Glm5NextModel::run_draft(const Pass& pass, const View& hidde
   norm(block.input_norm, x, weights.layer.input_norm, u);
   {
     const Arena::Scope scope(arena_);
-    LATHE_TRY_VOID(dsa(pass, {.layer = layer, .weights = *weights.layer.dsa, .names = kDraftFamilies, .sites = block.dsa, .choose = !later_step, .selection = selection}, u, y));
+    LATHE_TRY_VOID(dsa(
+        pass,
+        {.layer = layer, .weights = *weights.layer.dsa, .names = kDraftFamilies, .sites = block.dsa, .choose = !later_step, .selection = selection},
+        u, y));
   }
   dispatch_.run(later_step ? sites.step_add_mixer : sites.add_mixer, ops::AddParams{.a = x, .b = y, .out = x});
   norm(block.post_norm, x, weights.layer.post_attention_norm, u);

@@ -37,7 +37,8 @@ Result<void> Glm5NextModel::dsa(const Pass& pass, const DsaCall& call, const Vie
   return {};
 }
 
-void Glm5NextModel::dsa_project(const Pass& pass, const DsaCall& call, const View& u, const View& k, const View& gate, const View& q, const View& iq) {
+void Glm5NextModel::dsa_project(const Pass& pass, const DsaCall& call, const View& u, const View& k, const View& gate, const View& q,
+                                const View& iq) {
   const Arena::Scope scope(arena_);
   const DsaWeights& w = call.weights;
   const View qr = arena_.f32({u.dim(0), config_.mla.q_lora_rank});
@@ -53,9 +54,9 @@ void Glm5NextModel::dsa_project(const Pass& pass, const DsaCall& call, const Vie
   norm(call.sites.q_norm, qr, w.q_a_norm, qr);
   norm(call.sites.latent_norm, latent, w.kv_a_norm, latent);
   matmul(call.sites.q_projections, qr, {{.weight = w.q_b, .bias = {}, .y = q}, {.weight = index.wq_b, .bias = {}, .y = iq}}, compute_);
-  dispatch_.run(call.sites.latents, ops::WriteLatentsParams{.x = latent,
-                                                            .pool = paged_view(pass.store, call.layer, call.names.latent, pass.batch.table()),
-                                                            .batch = pass.batch.ragged()});
+  dispatch_.run(call.sites.latents,
+                ops::WriteLatentsParams{
+                    .x = latent, .pool = paged_view(pass.store, call.layer, call.names.latent, pass.batch.table()), .batch = pass.batch.ragged()});
 }
 
 Result<void> Glm5NextModel::dsa_index(const Pass& pass, const DsaCall& call, const View& u, const View& k, const View& gate, const View& iq) {
@@ -67,7 +68,8 @@ Result<void> Glm5NextModel::dsa_index(const Pass& pass, const DsaCall& call, con
     device().synchronise();
     for (const StepBatch::Placed& item : pass.batch.placed()) {
       if (!item.item->range) continue;
-      LATHE_TRY_VOID((ranges->*exchange)({call.layer, item.item->sequence, item.item->start, item.item->start + item.row_end - item.row_begin, pass.store}));
+      LATHE_TRY_VOID(
+          (ranges->*exchange)({call.layer, item.item->sequence, item.item->start, item.item->start + item.row_end - item.row_begin, pass.store}));
     }
     return {};
   };

@@ -67,7 +67,8 @@ void Glm5NextModel::experts(FfnSites& sites, const LayerDerived& derived, const 
   sum_nodes(expert_cut_, params.y, params.present, y);
 }
 
-void Glm5NextModel::project_out(backend::OpSite& site, const MatrixView& weight, const Cut& cut, int64_t leaf_channels, const View& x, const View& y) {
+void Glm5NextModel::project_out(backend::OpSite& site, const MatrixView& weight, const Cut& cut, int64_t leaf_channels, const View& x,
+                                const View& y) {
   ops::MatmulPart part{.weight = weight, .bias = {}, .y = y, .leaf_channels = leaf_channels, .leaf_begin = cut.begin, .leaf_total = cut.total};
   if (!cut.cut) return matmul(site, x, {part}, compute_);
   part.y = arena_.f32({cut.node_count(), x.dim(0), y.dim(1)});

@@ -21,14 +21,15 @@ View split_heads(const View& rows, int64_t heads) {
 struct Glm5NextModel::KdaRows {
   View q, k, v;  ///< [T, H, K]
   View g, beta;
-  View o;        ///< [T, H, K]
+  View o;  ///< [T, H, K]
 };
 
 Result<void> Glm5NextModel::kda(const Pass& pass, int32_t layer, const View& u, const View& y) {
   const int64_t channels = shards_.kda_heads * config_.kda.head_dim;
   const View joined = arena_.f32({u.dim(0), channels});
   if (channels > 0) LATHE_TRY_VOID(kda_heads(pass, layer, u, joined));
-  project_out(layer_sites_[static_cast<size_t>(layer)].kda.output, weights_.bound.layers[static_cast<size_t>(layer)].kda->o, kda_cut_, config_.kda.head_dim, joined, y);
+  project_out(layer_sites_[static_cast<size_t>(layer)].kda.output, weights_.bound.layers[static_cast<size_t>(layer)].kda->o, kda_cut_,
+              config_.kda.head_dim, joined, y);
   return {};
 }
 
@@ -81,8 +82,13 @@ Result<void> Glm5NextModel::kda_heads(const Pass& pass, int32_t layer, const Vie
                                                .g = g,
                                                .beta = beta});
   const View o = arena_.f32({rows, heads, config_.kda.head_dim});
-  LATHE_TRY_VOID(kda_recur(
-      pass, layer, {.q = split_heads(third(mixed, 0), heads), .k = split_heads(third(mixed, 1), heads), .v = split_heads(third(mixed, 2), heads), .g = g, .beta = beta, .o = o}));
+  LATHE_TRY_VOID(kda_recur(pass, layer,
+                           {.q = split_heads(third(mixed, 0), heads),
+                            .k = split_heads(third(mixed, 1), heads),
+                            .v = split_heads(third(mixed, 2), heads),
+                            .g = g,
+                            .beta = beta,
+                            .o = o}));
   dispatch_.run(sites.norm, ops::GatedNormParams{.o = o, .gate = gate, .weight = w.o_norm, .eps = config_.rms_norm_eps, .out = out});
   return {};
 }
@@ -95,7 +101,8 @@ Result<void> Glm5NextModel::kda_recur(const Pass& pass, int32_t layer, const Kda
     int64_t sequence = 0;
     for (const StepBatch::Placed& item : pass.batch.placed()) {
       if (item.item->range) {
-        LATHE_TRY_VOID(call(RangeSite{layer, item.item->sequence, item.item->start, item.item->start + item.row_end - item.row_begin, pass.store}, sequence));
+        LATHE_TRY_VOID(
+            call(RangeSite{layer, item.item->sequence, item.item->start, item.item->start + item.row_end - item.row_begin, pass.store}, sequence));
       }
       ++sequence;
     }
@@ -115,18 +122,18 @@ Result<void> Glm5NextModel::kda_recur(const Pass& pass, int32_t layer, const Kda
   }));
   const View states = kda_state_view(pass.store, layer, config_.kda, shards_.kda_heads);
   dispatch_.run(layer_sites_[static_cast<size_t>(layer)].kda.recurrence, ops::KdaRecurrenceParams{.q = rows.q,
-                                                                                                 .k = rows.k,
-                                                                                                 .v = rows.v,
-                                                                                                 .g = rows.g,
-                                                                                                 .beta = rows.beta,
-                                                                                                 .entering = states,
-                                                                                                 .state_in = pass.batch.state_in(),
-                                                                                                 .states = states,
-                                                                                                 .state_out = pass.batch.state_out(),
-                                                                                                 .batch = pass.batch.ragged(),
-                                                                                                 .o = rows.o,
-                                                                                                 .pair_m = {},
-                                                                                                 .pair_h = {}});
+                                                                                                  .k = rows.k,
+                                                                                                  .v = rows.v,
+                                                                                                  .g = rows.g,
+                                                                                                  .beta = rows.beta,
+                                                                                                  .entering = states,
+                                                                                                  .state_in = pass.batch.state_in(),
+                                                                                                  .states = states,
+                                                                                                  .state_out = pass.batch.state_out(),
+                                                                                                  .batch = pass.batch.ragged(),
+                                                                                                  .o = rows.o,
+                                                                                                  .pair_m = {},
+                                                                                                  .pair_h = {}});
   return each_range([&](const RangeSite& site, int64_t) { return ranges->kda_end(site); });
 }
 
@@ -142,18 +149,18 @@ Result<void> Glm5NextModel::kda_pair(const Pass& pass, int32_t layer, const KdaR
   pair_h = tensor::make_view(memory + floats, DType::kF32, {sequences, heads, width, width});
   const View states = kda_state_view(pass.store, layer, config_.kda, heads);
   dispatch_.run(layer_sites_[static_cast<size_t>(layer)].kda.pair, ops::KdaRecurrenceParams{.q = rows.q,
-                                                                                           .k = rows.k,
-                                                                                           .v = rows.v,
-                                                                                           .g = rows.g,
-                                                                                           .beta = rows.beta,
-                                                                                           .entering = states,
-                                                                                           .state_in = pass.batch.no_state_in(),
-                                                                                           .states = states,
-                                                                                           .state_out = pass.batch.no_state_out(),
-                                                                                           .batch = pass.batch.ragged(),
-                                                                                           .o = rows.o,
-                                                                                           .pair_m = pair_m,
-                                                                                           .pair_h = pair_h});
+                                                                                            .k = rows.k,
+                                                                                            .v = rows.v,
+                                                                                            .g = rows.g,
+                                                                                            .beta = rows.beta,
+                                                                                            .entering = states,
+                                                                                            .state_in = pass.batch.no_state_in(),
+                                                                                            .states = states,
+                                                                                            .state_out = pass.batch.no_state_out(),
+                                                                                            .batch = pass.batch.ragged(),
+                                                                                            .o = rows.o,
+                                                                                            .pair_m = pair_m,
+                                                                                            .pair_h = pair_h});
   device().synchronise();
   return {};
 }

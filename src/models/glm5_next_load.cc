@@ -53,7 +53,8 @@ Glm5NextModel::Glm5NextModel(backend::Dispatch& dispatch, const ModelOptions& op
 
 Result<std::unique_ptr<Model>> Glm5NextModel::load(const std::string& directory, backend::Dispatch& dispatch, const ModelOptions& options) {
   if (options.max_batch_tokens < 1 || options.tentative_max < 0) {
-    return err(Code::kInvalidArgument, "model options: max_batch_tokens {}, tentative_max {}; expected at least 1 and 0", options.max_batch_tokens, options.tentative_max);
+    return err(Code::kInvalidArgument, "model options: max_batch_tokens {}, tentative_max {}; expected at least 1 and 0", options.max_batch_tokens,
+               options.tentative_max);
   }
   LATHE_TRY(ParsedConfig parsed, read_glm5_next_config(directory));
   for (const std::string& warning : parsed.warnings) base::log(base::LogLevel::kWarning, "{}", warning);
@@ -92,9 +93,10 @@ Result<void> Glm5NextModel::plan() {
   const int64_t rows = options_.max_batch_tokens;
   // A store to plan against: its memory is never touched beyond one cleared slot.
   const int64_t block_tokens = config_.indexer.kpool * 16;
-  LATHE_TRY(const std::unique_ptr<cache::Store> store,
-            cache::Store::create(device(), cache_families(),
-                                 {.block_tokens = block_tokens, .blocks = rows / block_tokens + 2, .slots = 1, .tentative_max = options_.tentative_max}));
+  LATHE_TRY(
+      const std::unique_ptr<cache::Store> store,
+      cache::Store::create(device(), cache_families(),
+                           {.block_tokens = block_tokens, .blocks = rows / block_tokens + 2, .slots = 1, .tentative_max = options_.tentative_max}));
   arena_.measure();
   dispatch_.begin_plan();
   Result<void> passes = plan_steps(*store, rows);

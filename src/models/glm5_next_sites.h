@@ -58,11 +58,12 @@ struct FfnSites {
 
 struct LayerSites {
   explicit LayerSites(int32_t layer) {
-    for (backend::OpSite* site :
-         {&attn_mhc.in, &attn_mhc.out, &ffn_mhc.in, &ffn_mhc.out, &input_norm, &post_norm, &kda.projections, &kda.decay_up, &kda.gate_up, &kda.conv,
-          &kda.gate, &kda.pair, &kda.recurrence, &kda.norm, &kda.output, &dsa.projections, &dsa.index_weights, &dsa.q_norm, &dsa.latent_norm,
-          &dsa.q_projections, &dsa.latents, &dsa.index_keys, &dsa.select, &dsa.absorb, &dsa.attend, &dsa.unabsorb, &dsa.expanded, &dsa.output, &ffn.gate_up,
-          &ffn.down, &ffn.router, &ffn.route, &ffn.experts, &ffn.shared_gate_up, &ffn.shared_down, &ffn.add}) {
+    for (backend::OpSite* site : {&attn_mhc.in,     &attn_mhc.out,      &ffn_mhc.in,   &ffn_mhc.out,        &input_norm,        &post_norm,
+                                  &kda.projections, &kda.decay_up,      &kda.gate_up,  &kda.conv,           &kda.gate,          &kda.pair,
+                                  &kda.recurrence,  &kda.norm,          &kda.output,   &dsa.projections,    &dsa.index_weights, &dsa.q_norm,
+                                  &dsa.latent_norm, &dsa.q_projections, &dsa.latents,  &dsa.index_keys,     &dsa.select,        &dsa.absorb,
+                                  &dsa.attend,      &dsa.unabsorb,      &dsa.expanded, &dsa.output,         &ffn.gate_up,       &ffn.down,
+                                  &ffn.router,      &ffn.route,         &ffn.experts,  &ffn.shared_gate_up, &ffn.shared_down,   &ffn.add}) {
       site->layer = layer;
     }
   }
@@ -87,7 +88,8 @@ struct TextSites {
 
 struct DraftSites {
   explicit DraftSites(int32_t layer) : block(layer), step_block(layer) {
-    for (backend::OpSite* site : {&embed, &embed_rows, &embed_norm, &hidden_gather, &hidden_norm, &join, &add_mixer, &add_ffn, &step_add_mixer, &step_add_ffn, &norm, &gather, &head}) {
+    for (backend::OpSite* site : {&embed, &embed_rows, &embed_norm, &hidden_gather, &hidden_norm, &join, &add_mixer, &add_ffn, &step_add_mixer,
+                                  &step_add_ffn, &norm, &gather, &head}) {
       site->layer = layer;
     }
   }

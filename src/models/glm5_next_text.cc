@@ -19,7 +19,8 @@ Result<void> Glm5NextModel::gather_items(std::span<const StepItem> items, const 
   items_.clear();
   for (const StepItem& item : items) {
     if (item.kind == ItemKind::kPrefill && item.tentative > 0) {
-      return err(Code::kInvalidArgument, "sequence {}: {} tentative tokens in a prefill item; they belong into decode items", item.sequence.value, item.tentative);
+      return err(Code::kInvalidArgument, "sequence {}: {} tentative tokens in a prefill item; they belong into decode items", item.sequence.value,
+                 item.tentative);
     }
     if (item.range && (!options_.token_ranges || item.kind != ItemKind::kPrefill)) {
       return err(Code::kInvalidArgument, "sequence {}: a token range must be a prefill item of a model loaded for token ranges", item.sequence.value);
@@ -74,7 +75,8 @@ View Glm5NextModel::embed(const StepBatch& batch, backend::OpSite& plain, backen
     }
   }
   dispatch_.run(with_rows,
-                ops::EmbedParams{.ids = batch.ids(), .table = weights_.bound.embedding, .override_row = batch.override_row(), .overrides = overrides, .out = out});
+                ops::EmbedParams{
+                    .ids = batch.ids(), .table = weights_.bound.embedding, .override_row = batch.override_row(), .overrides = overrides, .out = out});
   return out;
 }
 
@@ -115,7 +117,14 @@ Result<void> Glm5NextModel::mixer(const Pass& pass, int32_t layer, const View& u
   const LayerWeights& weights = weights_.bound.layers[static_cast<size_t>(layer)];
   if (weights.kda) return kda(pass, layer, u, y);
   DsaSites& sites = layer_sites_[static_cast<size_t>(layer)].dsa;
-  return dsa(pass, {.layer = layer, .weights = *weights.dsa, .names = kDsaFamilies, .sites = sites, .choose = weights.dsa->indexer.has_value(), .selection = selection_}, u, y);
+  return dsa(pass,
+             {.layer = layer,
+              .weights = *weights.dsa,
+              .names = kDsaFamilies,
+              .sites = sites,
+              .choose = weights.dsa->indexer.has_value(),
+              .selection = selection_},
+             u, y);
 }
 
 void Glm5NextModel::mhc_in(backend::OpSite& site, const MhcWeights& weights, const View& streams, const View& x, const View& post, const View& comb) {
@@ -135,7 +144,8 @@ void Glm5NextModel::norm(backend::OpSite& site, const View& x, const View& weigh
   dispatch_.run(site, ops::RmsNormParams{.x = x, .weight = weight, .eps = config_.rms_norm_eps, .out = out});
 }
 
-Result<void> Glm5NextModel::head(const StepBatch& batch, const View& hidden, backend::OpSite& gather, backend::OpSite& logits, GrowBuffer& memory, View& out) {
+Result<void> Glm5NextModel::head(const StepBatch& batch, const View& hidden, backend::OpSite& gather, backend::OpSite& logits, GrowBuffer& memory,
+                                 View& out) {
   const int64_t rows = batch.logits_rows();
   const int64_t vocabulary = shards_.vocabulary_end - shards_.vocabulary_begin;
   out = {};

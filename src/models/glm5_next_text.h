@@ -130,15 +130,15 @@ class Glm5NextModel final : public Model {
   Arena arena_;
   StepBatch step_batch_, draft_batch_;
   std::vector<BatchItem> items_;
-  backend::Buffer hidden_memory_;                    ///< [max rows, D] after the final norm
+  backend::Buffer hidden_memory_;  ///< [max rows, D] after the final norm
   GrowBuffer logits_memory_, draft_logits_memory_;
   GrowBuffer pair_memory_;
-  View hidden_;                                      ///< whole buffer
-  View selection_;                                   ///< of the pass: the last indexer's choice, for layers that share it
+  View hidden_;     ///< whole buffer
+  View selection_;  ///< of the pass: the last indexer's choice, for layers that share it
   View logits_, draft_logits_;
-  backend::Buffer draft_memory_;                     ///< two hidden buffers and two of selections
+  backend::Buffer draft_memory_;  ///< two hidden buffers and two of selections
   std::array<View, 2> draft_hidden_, draft_selection_;
-  int draft_turn_ = 0;                               ///< which of draft_hidden_ holds the previous result
+  int draft_turn_ = 0;  ///< which of draft_hidden_ holds the previous result
 };
 
 }  // namespace lathe::models

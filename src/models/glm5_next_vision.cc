@@ -11,7 +11,8 @@ constexpr float kMergerNormEps = 1e-5f;
 
 }  // namespace
 
-Glm5NextVision::Glm5NextVision(const VisionConfig& config, const VisionWeights& weights, const View& downsample, ops::Compute compute, backend::Dispatch& dispatch)
+Glm5NextVision::Glm5NextVision(const VisionConfig& config, const VisionWeights& weights, const View& downsample, ops::Compute compute,
+                               backend::Dispatch& dispatch)
     : config_(config), weights_(weights), compute_(compute), dispatch_(dispatch), blocks_(weights.blocks.size()) {
   downsample_.values = downsample;
   for (size_t i = 0; i < blocks_.size(); ++i) {
@@ -25,12 +26,13 @@ Glm5NextVision::Glm5NextVision(const VisionConfig& config, const VisionWeights& 
 Result<void> Glm5NextVision::check(const ImageInput& image) const {
   const int64_t merge = config_.merge;
   if (image.steps < 1 || image.height < merge || image.width < merge || image.height % merge != 0 || image.width % merge != 0) {
-    return err(Code::kInvalidArgument, "picture of {} x {} x {} patches: expected at least one step, and sides that are multiples of {}", image.steps, image.height,
-               image.width, merge);
+    return err(Code::kInvalidArgument, "picture of {} x {} x {} patches: expected at least one step, and sides that are multiples of {}", image.steps,
+               image.height, image.width, merge);
   }
   const int64_t wanted = image.steps * image.height * image.width * config_.patch_values();
   if (static_cast<int64_t>(image.patches.size()) != wanted) {
-    return err(Code::kInvalidArgument, "picture of {} x {} x {} patches has {} values, expected {}", image.steps, image.height, image.width, image.patches.size(), wanted);
+    return err(Code::kInvalidArgument, "picture of {} x {} x {} patches has {} values, expected {}", image.steps, image.height, image.width,
+               image.patches.size(), wanted);
   }
   return {};
 }
@@ -78,7 +80,8 @@ void Glm5NextVision::block(Arena& arena, size_t index, const Places& places, con
   const View inner = arena.f32({rows, config_.intermediate});
   dispatch_.run(sites.norm1, ops::RmsNormParams{.x = z, .weight = w.norm1, .eps = config_.rms_norm_eps, .out = x});
   linear(sites.qkv, x, w.qkv.weight, w.qkv.bias, qkv.reshape({rows, 3 * config_.hidden}));
-  dispatch_.run(sites.rope, ops::VisionRopeParams{.qkv = qkv, .q_norm = w.q_norm, .k_norm = w.k_norm, .eps = config_.rms_norm_eps, .positions = places.positions});
+  dispatch_.run(sites.rope, ops::VisionRopeParams{
+                                .qkv = qkv, .q_norm = w.q_norm, .k_norm = w.k_norm, .eps = config_.rms_norm_eps, .positions = places.positions});
   dispatch_.run(sites.attend, ops::VisionAttendParams{.qkv = qkv, .segment_begin = places.segment_begin, .out = x});
   const View y = qkv.reshape({rows, 3 * config_.hidden}).slice(1, 0, config_.hidden);  // q, k, v are done with
   linear(sites.proj, x, w.proj.weight, w.proj.bias, y);
@@ -105,11 +108,9 @@ void Glm5NextVision::merge(Arena& arena, const View& z, const View& rows) {
   const View inner = arena.f32({tokens, config_.projection_intermediate});
   linear(sites_.downsample, blocks, downsample_, weights_.downsample.bias, hidden);
   linear(sites_.merge, hidden, weights_.merger_proj, {}, merged);
-  dispatch_.run(sites_.merge_norm, ops::LayerNormParams{.x = merged,
-                                                        .weight = weights_.merger_norm_weight,
-                                                        .bias = weights_.merger_norm_bias,
-                                                        .eps = kMergerNormEps,
-                                                        .out = merged});
+  dispatch_.run(sites_.merge_norm,
+                ops::LayerNormParams{
+                    .x = merged, .weight = weights_.merger_norm_weight, .bias = weights_.merger_norm_bias, .eps = kMergerNormEps, .out = merged});
   dispatch_.run(sites_.gelu, ops::GeluParams{.x = merged, .out = merged});
   dispatch_.run(sites_.gate_up, ops::GateUpParams{.x = merged,
                                                   .gate = weights_.merger.gate,

@@ -19,9 +19,9 @@ struct BatchItem {
   std::span<const TokenId> tokens;
   std::span<const EmbeddingRows> rows;
   int32_t tentative = 0;
-  bool expanded = false;     ///< MLA in expanded form
+  bool expanded = false;  ///< MLA in expanded form
   bool range = false;
-  bool states = true;        ///< carries KDA states
+  bool states = true;  ///< carries KDA states
   Logits logits = Logits::kLast;
   std::span<const int32_t> at;
   int64_t hidden_begin = 0;  ///< draft: first row of the hidden view that belongs to the item
@@ -84,7 +84,8 @@ class StepBatch {
 
  private:
   struct Offsets {
-    int64_t ids, override_row, begin, start, slot, state_in, state_out, no_state_in, no_state_out, table, logits_at, hidden_at, tail_begin, expanded_begin;
+    int64_t ids, override_row, begin, start, slot, state_in, state_out, no_state_in, no_state_out, table, logits_at, hidden_at, tail_begin,
+        expanded_begin;
   };
   Result<void> check(std::span<const BatchItem> items, const BatchLimits& limits, const cache::Store& store);
   void place(std::span<const BatchItem> items);

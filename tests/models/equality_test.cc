@@ -15,7 +15,8 @@ struct Case {
 };
 
 std::string case_name(const testing::TestParamInfo<Case>& test) {
-  return std::string(test.param.precision == Precision::kExact ? "exact" : "fast") + (test.param.prefill == MlaPath::kAbsorbed ? "_absorbed" : "_expanded");
+  return std::string(test.param.precision == Precision::kExact ? "exact" : "fast") +
+         (test.param.prefill == MlaPath::kAbsorbed ? "_absorbed" : "_expanded");
 }
 
 class Equality : public testing::TestWithParam<Case> {

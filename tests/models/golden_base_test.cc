@@ -68,7 +68,8 @@ TEST_P(GoldenBase, StreamsOfEveryLayer) {
     capture.clear();
     rig_.prefill(gold_.tokens(name("ids", p)));
     for (int layer = 0; layer < kLayers; ++layer) {
-      EXPECT_LE(relative_frobenius(capture.at("mhc.ffn_out", layer), gold_.floats(name("hidden", p, layer))), kStreams) << "prompt " << p << " layer " << layer;
+      EXPECT_LE(relative_frobenius(capture.at("mhc.ffn_out", layer), gold_.floats(name("hidden", p, layer))), kStreams)
+          << "prompt " << p << " layer " << layer;
     }
     EXPECT_LE(relative_frobenius(capture.at("final.norm", -1), gold_.floats(name("final", p))), kStreams) << "prompt " << p;
   }
@@ -114,7 +115,8 @@ TEST_P(GoldenBase, StatesAndWindows) {
     SequenceId sequence;
     rig_.prefill(ids, {}, &sequence);
     for (const int layer : {0, 1, 2, 4, 5, 6}) {
-      EXPECT_LE(relative_frobenius(rig_.state(sequence, layer, "kda.state"), gold_.floats(name("kda_state", p, layer))), kStates) << "prompt " << p << " layer " << layer;
+      EXPECT_LE(relative_frobenius(rig_.state(sequence, layer, "kda.state"), gold_.floats(name("kda_state", p, layer))), kStates)
+          << "prompt " << p << " layer " << layer;
       // Ours: ring rows of all channels; theirs: four columns a channel, oldest first, of which the last three matter.
       const std::vector<float> ring = rig_.state(sequence, layer, "kda.conv");
       const std::vector<float> columns = gold_.floats(name("conv_state", p, layer));
@@ -150,7 +152,8 @@ TEST_P(GoldenBase, Pictures) {
     const std::vector<TokenId> ids = gold_.tokens(tensor("ids"));
     const auto first = std::find(ids.begin(), ids.end(), rig_.model().info().image_token);
     const SequenceId sequence = rig_.open();
-    const std::vector<float> logits = rig_.feed(sequence, ids, ItemKind::kPrefill, Logits::kAll, {{.begin = first - ids.begin(), .rows = image.rows}});
+    const std::vector<float> logits =
+        rig_.feed(sequence, ids, ItemKind::kPrefill, Logits::kAll, {{.begin = first - ids.begin(), .rows = image.rows}});
     EXPECT_LE(worst_difference(logits, gold_.floats(tensor("logits"))), kLogits) << i;
     rig_.store().close(sequence);
   }

@@ -146,7 +146,8 @@ void GoldenLong::check_rows(Rig& rig, SequenceId sequence, const CheckedRows& ro
     EXPECT_LE(worst_difference(logits.at(t), slice_rows(gold_.floats("logits"), width, row, row + 1)), kLogits) << "position " << t;
     EXPECT_EQ(arg_max(logits.at(t), 0, width), greedy[i]) << "position " << t;
     const std::vector<float>& chosen = rows.selection().at(t);
-    EXPECT_EQ(std::set<int64_t>(chosen.begin(), chosen.end()), std::set<int64_t>(pools.begin() + row * kPoolsMax, pools.begin() + (row + 1) * kPoolsMax))
+    EXPECT_EQ(std::set<int64_t>(chosen.begin(), chosen.end()),
+              std::set<int64_t>(pools.begin() + row * kPoolsMax, pools.begin() + (row + 1) * kPoolsMax))
         << "position " << t;
     compare(0, rows.mixer_input().at(t), "mixer_input", row);
     compare(1, rows.final().at(t), "final", row);
@@ -179,7 +180,8 @@ void GoldenLong::read_up_to(int64_t length) {
       if (begin <= position && position < end) at.push_back(static_cast<int32_t>(position - begin));
     }
     // The last tokens of a checked length come as decode steps.
-    const bool step = std::any_of(std::begin(kLengths), std::end(kLengths), [&](int64_t checked) { return checked - kStepsAtEnd <= begin && begin < checked; });
+    const bool step =
+        std::any_of(std::begin(kLengths), std::end(kLengths), [&](int64_t checked) { return checked - kStepsAtEnd <= begin && begin < checked; });
     rows.set_start(begin);
     must(rig.store().append(sequence, end - begin, 0), "append");
     const StepItem item{.sequence = sequence,

@@ -9,9 +9,7 @@ namespace {
 
 constexpr int kPrompts = 17;
 
-RigOptions tiny(const std::string& directory) {
-  return {.directory = directory, .isa = "", .blocks = 256, .slots = 2, .dispatch = {}};
-}
+RigOptions tiny(const std::string& directory) { return {.directory = directory, .isa = "", .blocks = 256, .slots = 2, .dispatch = {}}; }
 
 TEST(GoldenTiny, BuiltinFp8) {
   GoldenFile gold(data_path("golden/tiny/golden_fp8.safetensors"));

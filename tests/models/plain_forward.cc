@@ -99,7 +99,8 @@ PlainForward::Mixed PlainForward::mix(const std::vector<Table>& streams, const M
       out.post.at(t, a) = 2 * sigma(m.at(t, s + a) * entry(site.scale, 1) + entry(site.base, s + a));
       for (int64_t d = 0; d < c_.hidden; ++d) out.x.at(t, d) += pre * streams[static_cast<size_t>(a)].at(t, d);
       std::vector<double> row(static_cast<size_t>(s));
-      for (int64_t b = 0; b < s; ++b) row[static_cast<size_t>(b)] = m.at(t, 2 * s + s * a + b) * entry(site.scale, 2) + entry(site.base, 2 * s + s * a + b);
+      for (int64_t b = 0; b < s; ++b)
+        row[static_cast<size_t>(b)] = m.at(t, 2 * s + s * a + b) * entry(site.scale, 2) + entry(site.base, 2 * s + s * a + b);
       softmax(row);
       for (int64_t b = 0; b < s; ++b) comb.at(a, b) = row[static_cast<size_t>(b)] + eps;
     }
@@ -172,7 +173,8 @@ Table PlainForward::kda(const Table& u, const KdaWeights& w) const {
         key.at(t, c) /= std::sqrt(kk);
         const double a = decay.at(t, c) + entry(w.dt_bias, c);
         const double speed = std::exp(entry(w.a_log, h));
-        const double g = c_.kda.gate_lower_bound ? static_cast<double>(*c_.kda.gate_lower_bound) * sigma(speed * a) : -speed * std::log1p(std::exp(a));
+        const double g =
+            c_.kda.gate_lower_bound ? static_cast<double>(*c_.kda.gate_lower_bound) * sigma(speed * a) : -speed * std::log1p(std::exp(a));
         for (int64_t j = 0; j < k; ++j) read[static_cast<size_t>(j)] += key.at(t, c) * (state.at(i, j) *= std::exp(g));
       }
       double square = 0;
@@ -183,7 +185,8 @@ Table PlainForward::kda(const Table& u, const KdaWeights& w) const {
         square += o[static_cast<size_t>(j)] * o[static_cast<size_t>(j)];
       }
       const double factor = 1.0 / std::sqrt(square / static_cast<double>(k) + static_cast<double>(c_.rms_norm_eps));
-      for (int64_t j = 0; j < k; ++j) joined.at(t, h * k + j) = o[static_cast<size_t>(j)] * factor * entry(w.o_norm, j) * sigma(gate.at(t, h * k + j));
+      for (int64_t j = 0; j < k; ++j)
+        joined.at(t, h * k + j) = o[static_cast<size_t>(j)] * factor * entry(w.o_norm, j) * sigma(gate.at(t, h * k + j));
     }
   }
   return times(joined, w.o);
@@ -198,7 +201,8 @@ Table PlainForward::pooled_keys(const Table& u, const IndexerWeights& w) const {
     double variance = 0;
     for (int64_t d = 0; d < width; ++d) mean += k.at(t, d) / static_cast<double>(width);
     for (int64_t d = 0; d < width; ++d) variance += std::pow(k.at(t, d) - mean, 2) / static_cast<double>(width);
-    for (int64_t d = 0; d < width; ++d) k.at(t, d) = (k.at(t, d) - mean) / std::sqrt(variance + 1e-6) * entry(w.k_norm_weight, d) + entry(w.k_norm_bias, d);
+    for (int64_t d = 0; d < width; ++d)
+      k.at(t, d) = (k.at(t, d) - mean) / std::sqrt(variance + 1e-6) * entry(w.k_norm_weight, d) + entry(w.k_norm_bias, d);
   }
   const Table gate = times(u, w.compress_gate);
   Table out(u.rows / pool, width);

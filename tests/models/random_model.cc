@@ -20,15 +20,33 @@ namespace {
 using config::Json;
 
 Json config_json(const RandomModel& model) {
-  std::map<std::string, int64_t> sizes = {{"vocab_size", 150},       {"hidden_size", 40},          {"intermediate_size", 96},
-                                          {"moe_intermediate_size", 24}, {"num_attention_heads", 3},  {"q_lora_rank", 20},
-                                          {"kv_lora_rank", 16},      {"qk_nope_head_dim", 8},      {"v_head_dim", 8},
-                                          {"n_routed_experts", 6},   {"num_experts_per_tok", 2},   {"n_shared_experts", 1},
-                                          {"n_group", 1},            {"topk_group", 1},            {"index_n_heads", 3},
-                                          {"index_head_dim", 8},     {"index_topk", 12},           {"index_kpool", 4},
-                                          {"hc_mult", 4},            {"hc_sinkhorn_iters", 20},    {"linear_num_heads", 3},
-                                          {"linear_head_dim", 8},    {"linear_conv_kernel_dim", 4}, {"num_nextn_predict_layers", 1},
-                                          {"max_position_embeddings", 4096}, {"pad_token_id", 0}, {"eos_token_id", 1}};
+  std::map<std::string, int64_t> sizes = {{"vocab_size", 150},
+                                          {"hidden_size", 40},
+                                          {"intermediate_size", 96},
+                                          {"moe_intermediate_size", 24},
+                                          {"num_attention_heads", 3},
+                                          {"q_lora_rank", 20},
+                                          {"kv_lora_rank", 16},
+                                          {"qk_nope_head_dim", 8},
+                                          {"v_head_dim", 8},
+                                          {"n_routed_experts", 6},
+                                          {"num_experts_per_tok", 2},
+                                          {"n_shared_experts", 1},
+                                          {"n_group", 1},
+                                          {"topk_group", 1},
+                                          {"index_n_heads", 3},
+                                          {"index_head_dim", 8},
+                                          {"index_topk", 12},
+                                          {"index_kpool", 4},
+                                          {"hc_mult", 4},
+                                          {"hc_sinkhorn_iters", 20},
+                                          {"linear_num_heads", 3},
+                                          {"linear_head_dim", 8},
+                                          {"linear_conv_kernel_dim", 4},
+                                          {"num_nextn_predict_layers", 1},
+                                          {"max_position_embeddings", 4096},
+                                          {"pad_token_id", 0},
+                                          {"eos_token_id", 1}};
   for (const auto& [key, value] : model.sizes) sizes[key] = value;
   Json json;
   json.set("model_type", "glm5_next_text");

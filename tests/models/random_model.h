@@ -15,9 +15,9 @@ struct RandomModel {
   std::vector<std::string> indexers = {"full", "full", "full"};
   bool softplus_gate = false;  ///< linear_lower_bound null
   bool normalise_topk = true;
-  bool tail = true;            ///< index_kpool_always_select_tail
-  bool fp8 = false;            ///< matrices that may be E4M3 are
-  bool f16 = false;            ///< everything that the release has in BF16 is F16
+  bool tail = true;  ///< index_kpool_always_select_tail
+  bool fp8 = false;  ///< matrices that may be E4M3 are
+  bool f16 = false;  ///< everything that the release has in BF16 is F16
   uint32_t seed = 1;
 };
 

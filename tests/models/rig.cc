@@ -11,12 +11,15 @@ std::unique_ptr<backend::Device> Rig::cpu_device(const RigOptions& options) {
 Rig::Rig(const RigOptions& options, std::unique_ptr<backend::Device> device) : device_(std::move(device)) {
   dispatch_ = must(backend::Dispatch::create(*device_, options.dispatch), "dispatch");
   model_ = must(load_model(options.directory, *dispatch_, options.model), options.directory.c_str());
-  store_ = must(cache::Store::create(*device_, model_->cache_families(),
-                                     {.block_tokens = options.block_tokens, .blocks = options.blocks, .slots = options.slots, .tentative_max = options.model.tentative_max}),
-                "store");
+  store_ = must(
+      cache::Store::create(
+          *device_, model_->cache_families(),
+          {.block_tokens = options.block_tokens, .blocks = options.blocks, .slots = options.slots, .tentative_max = options.model.tentative_max}),
+      "store");
 }
 
-std::vector<float> Rig::feed(SequenceId sequence, const std::vector<TokenId>& tokens, ItemKind kind, Logits logits, std::vector<EmbeddingRows> rows, StepHooks* hooks) {
+std::vector<float> Rig::feed(SequenceId sequence, const std::vector<TokenId>& tokens, ItemKind kind, Logits logits, std::vector<EmbeddingRows> rows,
+                             StepHooks* hooks) {
   must(store_->append(sequence, static_cast<int64_t>(tokens.size()), 0), "append");
   const StepItem item{.sequence = sequence, .kind = kind, .tokens = tokens, .rows = rows, .logits = logits, .at = {}};
   const StepResult result = must(model_->step({&item, 1}, *store_, hooks), "step");

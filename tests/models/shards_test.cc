@@ -57,7 +57,8 @@ TEST_P(Shards, SameBitsAsUncut) {
     threads.emplace_back([&, rank] {
       RigOptions mine = options(cut);
       mine.model.shards = default_shard_plan(config, static_cast<int>(rank), cut.ranks);
-      mine.model.groups = {.tp_kda = groups[0][rank].get(), .attn = groups[1][rank].get(), .tp_ffn = groups[2][rank].get(), .ep = groups[3][rank].get()};
+      mine.model.groups = {
+          .tp_kda = groups[0][rank].get(), .attn = groups[1][rank].get(), .tp_ffn = groups[2][rank].get(), .ep = groups[3][rank].get()};
       mine.dispatch.rank = static_cast<int32_t>(rank);
       Rig rig(mine);
       parts[rank] = run(rig, ids);

@@ -92,12 +92,14 @@ void TinyPrompt::draft_position(int64_t position, const View& hidden, int64_t ro
   const int64_t at = position - (length - kDraftPositions);
   const TokenId next = position + 1 < length ? ids_[static_cast<size_t>(position + 1)] : greedy_.front();
   const std::vector<EmbeddingRows> rows = rows_for(position + 1, position + 2);
-  const DraftItem first{.sequence = draft_sequence_, .kind = ItemKind::kDecode, .start = position, .tokens = {&next, 1}, .rows = rows, .hidden_begin = row};
+  const DraftItem first{
+      .sequence = draft_sequence_, .kind = ItemKind::kDecode, .start = position, .tokens = {&next, 1}, .rows = rows, .hidden_begin = row};
   DraftResult result = must(rig_.model().draft_prefill({&first, 1}, hidden, rig_.store()), "draft");
   int64_t step = 1;
   for (const char* const tensor : {"mtp_logits", "mtp2_logits", "mtp3_logits"}) {
     const std::vector<float> gold = gold_.floats(name(tensor));
-    EXPECT_LE(worst_difference(rig_.host(result.logits), slice_rows(gold, width, at, at + 1)), 1e-3) << "prompt " << number_ << " " << tensor << " at " << position;
+    EXPECT_LE(worst_difference(rig_.host(result.logits), slice_rows(gold, width, at, at + 1)), 1e-3)
+        << "prompt " << number_ << " " << tensor << " at " << position;
     if (step == 3) break;
     const DraftStepItem later{.sequence = draft_sequence_,
                               .position = position + step,

@@ -1,0 +1,145 @@
+// Goal: what a step refuses, what it puts out where, and that a steady decode step allocates nothing.
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <new>
+
+#include "rig.h"
+
+namespace {
+std::atomic<int64_t> allocations{0};
+}  // namespace
+
+void* operator new(size_t bytes) {
+  ++allocations;
+  if (void* const memory = std::malloc(bytes > 0 ? bytes : 1)) return memory;
+  std::abort();
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+
+namespace lathe::models::golden {
+namespace {
+
+RigOptions builtin() {
+  return {.directory = data_path("builtin"),
+          .model = {.precision = Precision::kFast, .max_batch_tokens = 32, .tentative_max = 2, .shards = {}, .groups = {}},
+          .isa = "",
+          .slots = 3,
+          .dispatch = {}};
+}
+
+class Step : public testing::Test {
+ protected:
+  Step() : rig_(builtin()), sequence_(rig_.open()) {}
+  /// The message of a step that must fail; "" if it does not.
+  std::string refused(StepItem item) {
+    item.sequence = sequence_;
+    const auto result = rig_.model().step({&item, 1}, rig_.store());
+    return result ? "" : result.error().message;
+  }
+  void append(int64_t tokens, int64_t tentative = 0) { must(rig_.store().append(sequence_, tokens, tentative), "append"); }
+  static void expect_parts(const std::string& message, std::initializer_list<const char*> parts) {
+    for (const char* part : parts) EXPECT_NE(message.find(part), std::string::npos) << message << "  lacks  " << part;
+  }
+  static StepItem item(const std::vector<TokenId>& tokens) { return {.sequence = {}, .tokens = tokens, .rows = {}, .at = {}}; }
+
+  Rig rig_;
+  SequenceId sequence_;
+};
+
+TEST_F(Step, RefusesWhatItCannotRun) {
+  const std::vector<TokenId> none;
+  const std::vector<TokenId> outside = {5, 3584};
+  const std::vector<TokenId> two = {1, 2};
+  const std::vector<TokenId> many(33, 1);
+  append(40);
+  expect_parts(refused(item(none)), {"without tokens"});
+  expect_parts(refused(item(outside)), {"token 3584", "vocabulary of 3584"});
+  expect_parts(refused(item(many)), {"33 tokens", "loaded for 32"});
+  StepItem wrong = item(two);
+  wrong.tentative = 3;
+  expect_parts(refused(wrong), {"3 of 2 tokens are tentative"});
+  wrong = item(two);
+  wrong.tentative = 1, wrong.kind = ItemKind::kPrefill;
+  expect_parts(refused(wrong), {"tentative", "decode items"});
+  wrong = item(two);
+  const int32_t at[] = {1, 1};
+  wrong.logits = Logits::kAt, wrong.at = at;
+  expect_parts(refused(wrong), {"logits wanted at 1 of 2"});
+  wrong = item(two);
+  const View hidden = tensor::make_view(nullptr, DType::kF32, {2, 384});
+  const EmbeddingRows rows{.begin = 1, .rows = hidden};
+  wrong.rows = {&rows, 1};
+  expect_parts(refused(wrong), {"embedding rows", "do not fit 2 tokens"});
+  wrong = item(two);
+  wrong.sequence = sequence_;
+  const StepItem twice[] = {wrong, wrong};
+  EXPECT_FALSE(rig_.model().step(twice, rig_.store()).has_value());
+  EXPECT_FALSE(rig_.model().step({}, rig_.store()).has_value());
+  wrong.sequence = SequenceId{77};
+  EXPECT_FALSE(rig_.model().step({&wrong, 1}, rig_.store()).has_value());
+}
+
+TEST_F(Step, NeedsRoomInTheStore) {
+  const std::vector<TokenId> two = {1, 2};
+  const SequenceId other = rig_.open();
+  const StepItem unappended{.sequence = other, .tokens = two, .rows = {}, .at = {}};
+  const auto result = rig_.model().step({&unappended, 1}, rig_.store());
+  ASSERT_FALSE(result.has_value());
+}
+
+TEST_F(Step, LogitsWhereTheyAreWanted) {
+  const std::vector<TokenId> tokens = {10, 20, 30, 40, 50};
+  const std::vector<float> all = rig_.feed(sequence_, tokens);
+  const int64_t width = rig_.vocabulary();
+  const int32_t at[] = {0, 3};
+  std::vector<SequenceId> sequences = {rig_.open(), rig_.open()};
+  for (const SequenceId id : sequences) must(rig_.store().append(id, 5, 0), "append");
+  const StepItem items[] = {{.sequence = sequences[0], .kind = ItemKind::kPrefill, .tokens = tokens, .rows = {}, .logits = Logits::kAt, .at = at},
+                            {.sequence = sequences[1], .kind = ItemKind::kPrefill, .tokens = tokens, .rows = {}, .logits = Logits::kNone, .at = {}}};
+  const StepResult result = must(rig_.model().step(items, rig_.store()), "step");
+  ASSERT_EQ(result.logits.dim(0), 2);
+  const std::vector<float> some = rig_.host(result.logits);
+  EXPECT_TRUE(same_bits(slice_rows(some, width, 0, 1), slice_rows(all, width, 0, 1)));
+  EXPECT_TRUE(same_bits(slice_rows(some, width, 1, 2), slice_rows(all, width, 3, 4)));
+  EXPECT_EQ(result.items[1].logits_count, 0);
+  EXPECT_EQ(result.items[1].hidden_begin, 5);
+  EXPECT_EQ(result.hidden.dim(0), 10);
+}
+
+TEST_F(Step, SteadyDecodeAllocatesNothing) {
+  for (const backend::OpSite* site : rig_.dispatch().sites()) {
+    if (site->variant == nullptr || std::string(site->variant->name) == "ref") GTEST_SKIP() << site->name << " runs the reference, which may allocate";
+  }
+  rig_.feed(sequence_, {1, 2, 3, 4, 5, 6, 7, 8}, ItemKind::kPrefill, Logits::kLast);
+  int64_t counted = 0;
+  for (TokenId token = 9; token < 30; ++token) {
+    append(1);
+    const StepItem item{.sequence = sequence_, .tokens = {&token, 1}, .rows = {}, .at = {}};
+    const int64_t before = allocations;
+    const auto result = rig_.model().step({&item, 1}, rig_.store());
+    const int64_t here = allocations - before;
+    ASSERT_TRUE(result.has_value());
+    rig_.store().commit(sequence_, 0);
+    if (token > 12) counted += here;  // the first steps find the sizes of buffers
+  }
+  EXPECT_EQ(counted, 0);
+}
+
+TEST(Load, SaysWhatIsWrong) {
+  const auto device = Rig::cpu_device({.directory = "", .isa = "", .threads = 1, .dispatch = {}});
+  const auto dispatch = must(backend::Dispatch::create(*device, {}), "dispatch");
+  const ModelOptions options{.shards = {}, .groups = {}};
+  const auto nowhere = load_model("/nonexistent", *dispatch, options);
+  ASSERT_FALSE(nowhere.has_value());
+  EXPECT_EQ(nowhere.error().code, Code::kNotFound);
+  ModelOptions empty = options;
+  empty.max_batch_tokens = 0;
+  EXPECT_FALSE(load_model(data_path("builtin"), *dispatch, empty).has_value());
+}
+
+}  // namespace
+}  // namespace lathe::models::golden
