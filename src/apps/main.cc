@@ -25,6 +25,7 @@ struct CommandLine {
   LogitsOptions logits;
   InspectOptions inspect;
   EvalOptions eval;
+  bool selftest_json = false;
   bool config_schema = false;
   bool config_json = false;
 };
@@ -100,6 +101,9 @@ void add_others(CLI::App& app, CommandLine& line) {
   eval->add_option("--compare", line.eval.compare, "Report of another run (--json) to compare with, row by row.")->type_name("FILE");
   eval->add_flag("--json", line.eval.json, "As JSON.");
 
+  CLI::App* selftest = add_verb(app, line, "selftest", "Compare the engine with itself and with the reference on this machine.", {"engine", "log"});
+  selftest->add_flag("--json", line.selftest_json, "As JSON.");
+
   CLI::App* config = app.add_subcommand("config", "Settings of the program.");
   config->require_subcommand(1);
   CLI::App* schema = config->add_subcommand("schema", "Every setting with type, range, default and cost of a change.");
@@ -132,6 +136,7 @@ Result<int> dispatch(const CLI::App& app, const CommandLine& line) {
   if (verb == "run") return run_verb(settings, line.run);
   if (verb == "logits") return logits_verb(settings, line.logits);
   if (verb == "eval") return eval_verb(settings, line.eval);
+  if (verb == "selftest") return selftest_verb(settings, line.selftest_json);
   if (verb == "inspect") return inspect_verb(settings, line.inspect);
   return config_verb(settings, line.config_schema);
 }

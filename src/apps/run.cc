@@ -111,11 +111,11 @@ class Run {
 
   void trace_to(std::unique_ptr<observe::Timeline> timeline) {
     timeline_ = std::move(timeline);
-    model_.engine->device().set_recorder(timeline_.get());
+    model_.engine->dispatch().set_recorder(timeline_.get());
   }
   Result<void> write_trace() {
     if (!timeline_) return {};
-    model_.engine->device().set_recorder(nullptr);
+    model_.engine->dispatch().set_recorder(nullptr);
     return timeline_->write(options_.trace);
   }
 

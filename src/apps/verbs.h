@@ -36,6 +36,9 @@ struct EvalOptions {
 };
 Result<int> eval_verb(const config::Settings& settings, const EvalOptions& options);
 
+/// Exit code 1 if a check failed.
+Result<int> selftest_verb(const config::Settings& settings, bool json);
+
 /// Prints the schema, or the values that hold with their origin.
 Result<int> config_verb(const config::Settings& settings, bool schema);
 

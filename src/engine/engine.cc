@@ -1,6 +1,9 @@
 #include "engine/engine.h"
 
 #include "models/registry.h"
+#ifdef LATHE_PLANTED_FAULTS
+#include "backend/planted.h"
+#endif
 
 namespace lathe::engine {
 namespace {
@@ -23,6 +26,9 @@ cache::StoreOptions store_options(const EngineOptions& options, const models::Mo
 
 Result<std::unique_ptr<Engine>> Engine::create(const EngineOptions& options) {
   std::unique_ptr<Engine> engine(new Engine(options));
+#ifdef LATHE_PLANTED_FAULTS
+  engine->options_.keep_stale_slots = backend::planted("stale_slot");
+#endif
   LATHE_TRY(engine->device_, backend::make_cpu_device(options.cpu));
   LATHE_TRY(engine->dispatch_, backend::Dispatch::create(*engine->device_, {.no_fallback = options.no_fallback,
                                                                             .kernels = options.kernels,
@@ -40,7 +46,7 @@ Result<std::unique_ptr<Engine>> Engine::create(const EngineOptions& options) {
   if (options.context_tokens < 1 || options.context_tokens > info.max_positions) {
     return err(Code::kInvalidArgument, "context is {} tokens, the model takes 1 to {}", options.context_tokens, info.max_positions);
   }
-  LATHE_TRY(engine->store_, cache::Store::create(*engine->device_, engine->model_->cache_families(), store_options(options, info)));
+  LATHE_TRY(engine->store_, cache::Store::create(*engine->device_, engine->model_->cache_families(), store_options(engine->options_, info)));
   return engine;
 }
 

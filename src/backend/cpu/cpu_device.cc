@@ -15,6 +15,9 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "kernels/ref/reference.h"
+#ifdef LATHE_PLANTED_FAULTS
+#include "backend/planted.h"
+#endif
 
 namespace lathe::backend {
 namespace {
@@ -142,6 +145,9 @@ Result<std::unique_ptr<Device>> make_cpu_device(const CpuOptions& options) {
   }
   const auto reference = reference_table();
   table.insert(table.end(), reference.begin(), reference.end());
+#ifdef LATHE_PLANTED_FAULTS
+  table = with_planted_faults(std::move(table));
+#endif
   const int threads = options.threads > 0 ? options.threads : base::default_thread_count();
   return std::unique_ptr<Device>(std::make_unique<CpuDevice>(threads, std::move(isa), std::move(table)));
 }
