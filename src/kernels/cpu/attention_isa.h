@@ -10,7 +10,7 @@ namespace lathe::kernels::cpu {
 struct KeyRows {
   const char* const* rows = nullptr;
   int64_t count = 0;
-  int64_t offset = 0;   ///< bytes from the pointer to the first element
+  int64_t offset = 0;  ///< bytes from the pointer to the first element
   bool bf16 = false;
 };
 

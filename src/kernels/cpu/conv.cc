@@ -181,7 +181,9 @@ void gated_norm(const KdaIsa& isa, const ops::GatedNormParams& p, const ops::Lau
 void run_conv(const KdaIsa& isa, const void* params, const ops::LaunchContext& context) {
   ShortConv(isa, *static_cast<const ops::ShortConvParams*>(params), context).run();
 }
-void run_gate(const KdaIsa& isa, const void* params, const ops::LaunchContext& context) { gate(isa, *static_cast<const ops::KdaGateParams*>(params), context); }
+void run_gate(const KdaIsa& isa, const void* params, const ops::LaunchContext& context) {
+  gate(isa, *static_cast<const ops::KdaGateParams*>(params), context);
+}
 void run_norm(const KdaIsa& isa, const void* params, const ops::LaunchContext& context) {
   gated_norm(isa, *static_cast<const ops::GatedNormParams*>(params), context);
 }

@@ -42,7 +42,8 @@ void gate_up(const Level& level, const ops::GateUpParams& p, const ops::LaunchCo
 
   const bool whole = rows > isa.tile_rows;
   const int64_t block = whole ? block_rows(isa, rows, channels) : rows, blocks = ceil_div(rows, block), panels = pair.gate.panels();
-  const int64_t group = panels_per_task(panels, whole, pair.gate.outputs() * channels * (pair.gate.element_bytes() + pair.up.element_bytes()), context);
+  const int64_t group =
+      panels_per_task(panels, whole, pair.gate.outputs() * channels * (pair.gate.element_bytes() + pair.up.element_bytes()), context);
   const int64_t groups = ceil_div(panels, group), width = isa.width;
   context.pool->for_each(groups * blocks, [&](int64_t task, int worker) {
     void* const local = context.scratch->local(worker, pair.bytes(whole));

@@ -21,8 +21,8 @@ struct GateUp {
 
   /// Calls done(row, count, present outputs, gate totals, up totals) for every tile of rows [begin, end).
   template <class Done>
-  void run(int64_t panel, int64_t begin, int64_t end, const Rows& gate_x, const Rows& up_x, bool whole, void* local, const ops::LaunchContext& context,
-           const Done& done) const {
+  void run(int64_t panel, int64_t begin, int64_t end, const Rows& gate_x, const Rows& up_x, bool whole, void* local,
+           const ops::LaunchContext& context, const Done& done) const {
     PanelRun gates(gate, context, local, whole), ups(up, context, static_cast<char*>(local) + PanelRun::bytes(gate, whole, 1), whole);
     gates.begin(panel);
     ups.begin(panel);

@@ -109,8 +109,14 @@ void run(const Isa& isa, const void* params, const ops::LaunchContext& context) 
 
 }  // namespace
 
-void LATHE_KERNEL(index_keys_scalar)(const void* params, const ops::LaunchContext& context) { run({kMatmulScalar, kRowScalar, kAttentionScalar}, params, context); }
-void LATHE_KERNEL(index_keys_avx2)(const void* params, const ops::LaunchContext& context) { run({kMatmulAvx2, kRowAvx2, kAttentionAvx2}, params, context); }
-void LATHE_KERNEL(index_keys_avx512)(const void* params, const ops::LaunchContext& context) { run({kMatmulAvx512, kRowAvx512, kAttentionAvx512}, params, context); }
+void LATHE_KERNEL(index_keys_scalar)(const void* params, const ops::LaunchContext& context) {
+  run({kMatmulScalar, kRowScalar, kAttentionScalar}, params, context);
+}
+void LATHE_KERNEL(index_keys_avx2)(const void* params, const ops::LaunchContext& context) {
+  run({kMatmulAvx2, kRowAvx2, kAttentionAvx2}, params, context);
+}
+void LATHE_KERNEL(index_keys_avx512)(const void* params, const ops::LaunchContext& context) {
+  run({kMatmulAvx512, kRowAvx512, kAttentionAvx512}, params, context);
+}
 
 }  // namespace lathe::kernels::cpu

@@ -65,7 +65,13 @@ struct BestList {
 class IndexSelect {
  public:
   IndexSelect(const Isa& isa, const ops::IndexSelectParams& p, const ops::LaunchContext& context)
-      : isa_(isa), p_(p), context_(context), rows_(p.q.dim(0)), heads_(p.q.dim(1)), width_(p.q.dim(2)), most_(p.selection.dim(1)),
+      : isa_(isa),
+        p_(p),
+        context_(context),
+        rows_(p.q.dim(0)),
+        heads_(p.q.dim(1)),
+        width_(p.q.dim(2)),
+        most_(p.selection.dim(1)),
         list_(2 * std::max<int64_t>(most_, 1)) {
     const bool bf16 = p.keys.pool.dtype == DType::kBF16;
     pack_ = bf16 ? isa.matmul.pack_bf16 : isa.matmul.pack_f32;
@@ -103,7 +109,9 @@ class IndexSelect {
  private:
   int64_t pools_of(int64_t t) const { return (position_of(p_.batch, sequence_of(p_.batch, t), t) + 1) / p_.kpool; }
   int32_t* selection(int64_t t) const { return p_.selection.i32() + t * p_.selection.step(0); }
-  uint64_t* partial(int64_t t, int64_t piece) const { return reinterpret_cast<uint64_t*>(partial_) + (t * pieces_ + piece) * (list_ + 1); }  // count, entries
+  uint64_t* partial(int64_t t, int64_t piece) const {
+    return reinterpret_cast<uint64_t*>(partial_) + (t * pieces_ + piece) * (list_ + 1);
+  }  // count, entries
 
   void choose_all(int64_t t) const {
     const int64_t pools = pools_of(t);
@@ -220,8 +228,14 @@ class IndexSelect {
     const int64_t panel = isa_.matmul.width, tiles = ceil_div(heads_, isa_.matmul.tile_rows);
     for (int64_t i = 0; i < tiles; ++i) {
       const int64_t head = heads_ * i / tiles, together = heads_ * (i + 1) / tiles - head;
-      isa_.matmul.tile[together]({.x = reinterpret_cast<const char*>(row(p_.q, t, head)), .x_stride = p_.q.step(1) * 4, .panel = m.packed, .channels = width_,
-                                  .lanes = m.lanes, .total = m.dots + head * panel, .first = true, .last = true});
+      isa_.matmul.tile[together]({.x = reinterpret_cast<const char*>(row(p_.q, t, head)),
+                                  .x_stride = p_.q.step(1) * 4,
+                                  .panel = m.packed,
+                                  .channels = width_,
+                                  .lanes = m.lanes,
+                                  .total = m.dots + head * panel,
+                                  .first = true,
+                                  .last = true});
     }
     isa_.attention.relu_sum(m.dots, panel, m.weights + local * heads_, heads_, scale_, count, m.scores);
     LATHE_COUNT(context_, kFlops, count * heads_ * (2 * width_ + 2));
@@ -265,8 +279,12 @@ void run(const Isa& isa, const void* params, const ops::LaunchContext& context) 
 
 }  // namespace
 
-void LATHE_KERNEL(index_select_scalar)(const void* params, const ops::LaunchContext& context) { run({kMatmulScalar, kAttentionScalar}, params, context); }
+void LATHE_KERNEL(index_select_scalar)(const void* params, const ops::LaunchContext& context) {
+  run({kMatmulScalar, kAttentionScalar}, params, context);
+}
 void LATHE_KERNEL(index_select_avx2)(const void* params, const ops::LaunchContext& context) { run({kMatmulAvx2, kAttentionAvx2}, params, context); }
-void LATHE_KERNEL(index_select_avx512)(const void* params, const ops::LaunchContext& context) { run({kMatmulAvx512, kAttentionAvx512}, params, context); }
+void LATHE_KERNEL(index_select_avx512)(const void* params, const ops::LaunchContext& context) {
+  run({kMatmulAvx512, kAttentionAvx512}, params, context);
+}
 
 }  // namespace lathe::kernels::cpu

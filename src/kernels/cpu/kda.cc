@@ -23,7 +23,14 @@ enum class Piece : uint8_t { kState, kM, kH };
 class Recurrence {
  public:
   Recurrence(const KdaIsa& isa, const ops::KdaRecurrenceParams& p, const ops::LaunchContext& context)
-      : isa_(isa), p_(p), context_(context), rows_(p.q.dim(0)), heads_(p.q.dim(1)), keys_(p.q.dim(2)), values_(p.v.dim(2)), pair_(p.pair_m.present()) {
+      : isa_(isa),
+        p_(p),
+        context_(context),
+        rows_(p.q.dim(0)),
+        heads_(p.q.dim(1)),
+        keys_(p.q.dim(2)),
+        values_(p.v.dim(2)),
+        pair_(p.pair_m.present()) {
     part_ = round_up(keys_, 16);
     state_tiles_ = ceil_div(values_, kStateTile);
     m_tiles_ = pair_ ? ceil_div(keys_, kStateTile) : 0;

@@ -189,7 +189,8 @@ void taps_bf16(const uint16_t* weight, int64_t channels, float* out) {
         store(out + (j + 1) * channels + c, as_float(iand(pair, iset1(static_cast<int32_t>(0xFFFF0000u)))));
       } else {
         for (int64_t i = 0; i < n; ++i) {
-          for (int64_t k = j; k < j + 2; ++k) out[k * channels + c + i] = __builtin_bit_cast(float, static_cast<uint32_t>(weight[(c + i) * 4 + k]) << 16);
+          for (int64_t k = j; k < j + 2; ++k)
+            out[k * channels + c + i] = __builtin_bit_cast(float, static_cast<uint32_t>(weight[(c + i) * 4 + k]) << 16);
         }
       }
     }

@@ -11,21 +11,21 @@ constexpr int64_t kStateTile = 64;
 
 /// Tokens of one head over `width` ≤ kStateTile columns of its state.
 struct StateArgs {
-  const float* from = nullptr;    ///< state before the first token, [keys][from_stride]; may be `to`
+  const float* from = nullptr;  ///< state before the first token, [keys][from_stride]; may be `to`
   int64_t from_stride = 0;
-  float* to = nullptr;            ///< state after the last token
+  float* to = nullptr;  ///< state after the last token
   int64_t to_stride = 0;
   int64_t keys = 0;
-  int64_t width = 0;              ///< a multiple of the vector's lanes, or rows have room for one: to_stride >= width rounded up
+  int64_t width = 0;  ///< a multiple of the vector's lanes, or rows have room for one: to_stride >= width rounded up
   int64_t tokens = 0;
   const float* prepared = nullptr;  ///< per token: q, k, expm1(g), each [keys] at distance `part`
   int64_t part = 0;
-  int64_t prepared_stride = 0;      ///< from token to token
+  int64_t prepared_stride = 0;  ///< from token to token
   const float* beta = nullptr;
   int64_t beta_stride = 0;
-  const float* v = nullptr;         ///< null: zeros
+  const float* v = nullptr;  ///< null: zeros
   int64_t v_stride = 0;
-  float* o = nullptr;               ///< null: not wanted
+  float* o = nullptr;  ///< null: not wanted
   int64_t o_stride = 0;
 };
 

@@ -5,13 +5,13 @@
 
 namespace lathe::kernels::cpu {
 
-#define LATHE_DECLARE_KERNEL(name)                                            \
-  void name(const void* params, const ops::LaunchContext& context);           \
+#define LATHE_DECLARE_KERNEL(name)                                  \
+  void name(const void* params, const ops::LaunchContext& context); \
   void name##_counted(const void* params, const ops::LaunchContext& context)
 /// One entry point per level.
-#define LATHE_DECLARE_LEVELS(name)      \
-  LATHE_DECLARE_KERNEL(name##_scalar);  \
-  LATHE_DECLARE_KERNEL(name##_avx2);    \
+#define LATHE_DECLARE_LEVELS(name)     \
+  LATHE_DECLARE_KERNEL(name##_scalar); \
+  LATHE_DECLARE_KERNEL(name##_avx2);   \
   LATHE_DECLARE_KERNEL(name##_avx512)
 
 LATHE_DECLARE_LEVELS(matmul);

@@ -108,7 +108,8 @@ void swiglu_rows(const float* gate, const float* up, float limit, int64_t count,
 }
 
 #if defined(LATHE_SIMD_AVX512)
-constexpr TileFn kTiles[] = {nullptr, tile<1, FloatStep>, tile<2, FloatStep>, tile<3, FloatStep>, tile<4, FloatStep>, tile<5, FloatStep>, tile<6, FloatStep>};
+constexpr TileFn kTiles[] = {nullptr,           tile<1, FloatStep>, tile<2, FloatStep>, tile<3, FloatStep>, tile<4, FloatStep>, tile<5, FloatStep>,
+                             tile<6, FloatStep>};
 #else
 constexpr TileFn kTiles[] = {nullptr, tile<1, FloatStep>, tile<2, FloatStep>, tile<3, FloatStep>};
 #endif

@@ -88,7 +88,8 @@ void pack_f8(const PackArgs& args) {
   }
 }
 
-constexpr TileFn kTiles[] = {nullptr, tile<1, PairStep>, tile<2, PairStep>, tile<3, PairStep>, tile<4, PairStep>, tile<5, PairStep>, tile<6, PairStep>};
+constexpr TileFn kTiles[] = {nullptr,           tile<1, PairStep>, tile<2, PairStep>, tile<3, PairStep>,
+                             tile<4, PairStep>, tile<5, PairStep>, tile<6, PairStep>};
 static_assert(sizeof kTiles / sizeof kTiles[0] == kTileRows + 1);
 
 constexpr PairIsa pairs() {

@@ -16,23 +16,23 @@ namespace lathe::kernels::cpu {
 struct PackArgs {
   const char* const* rows = nullptr;  ///< [width], first byte of the segment; rows past the matrix repeat an existing one
   int64_t channels = 0;
-  const float* scale = nullptr;       ///< null, or [width][4]-expanded factors (see expand in panel.h): every element times its row's factor (exact mode)
-  int64_t prefetch = 0;               ///< bytes from an element to the one that will be wanted next
+  const float* scale = nullptr;  ///< null, or [width][4]-expanded factors (see expand in panel.h): every element times its row's factor (exact mode)
+  int64_t prefetch = 0;          ///< bytes from an element to the one that will be wanted next
   void* out = nullptr;
 };
 using PackFn = void (*)(const PackArgs& args);
 
 /// One segment of `rows` outputs rows of x: lanes (+)= Σ over steps of x · panel.
 struct TileArgs {
-  const char* x = nullptr;        ///< first channel of the segment in the first row: float or BF16
-  int64_t x_stride = 0;           ///< bytes from row to row
+  const char* x = nullptr;  ///< first channel of the segment in the first row: float or BF16
+  int64_t x_stride = 0;     ///< bytes from row to row
   const void* panel = nullptr;
   int64_t channels = 0;
-  const float* scale = nullptr;   ///< null, or expanded factors: lanes = Σ · scale + lanes (fast mode); null: the sum goes on in the lanes
-  float* lanes = nullptr;         ///< [group][rows][4][kLanes]: kept between the segments of a leaf
-  float* total = nullptr;         ///< [rows][width]: the leaf's sums, after its last segment
-  bool first = false;             ///< first segment of the leaf
-  bool last = false;              ///< last segment of the leaf
+  const float* scale = nullptr;  ///< null, or expanded factors: lanes = Σ · scale + lanes (fast mode); null: the sum goes on in the lanes
+  float* lanes = nullptr;        ///< [group][rows][4][kLanes]: kept between the segments of a leaf
+  float* total = nullptr;        ///< [rows][width]: the leaf's sums, after its last segment
+  bool first = false;            ///< first segment of the leaf
+  bool last = false;             ///< last segment of the leaf
 };
 using TileFn = void (*)(const TileArgs& args);
 
@@ -40,15 +40,15 @@ constexpr int kPanelWidthMax = 32;
 
 /// One level.
 struct MatmulIsa {
-  int width = 0;                        ///< rows of a panel
-  int tile_rows = 0;                    ///< largest tile
-  PackFn pack_f32 = nullptr;            ///< to float
+  int width = 0;              ///< rows of a panel
+  int tile_rows = 0;          ///< largest tile
+  PackFn pack_f32 = nullptr;  ///< to float
   PackFn pack_bf16 = nullptr;
   PackFn pack_f16 = nullptr;
   PackFn pack_f8 = nullptr;
-  PackFn pack_f32_rounded = nullptr;    ///< rounded to BF16 on the way
+  PackFn pack_f32_rounded = nullptr;  ///< rounded to BF16 on the way
   PackFn pack_f16_rounded = nullptr;
-  const TileFn* tile = nullptr;         ///< [tile_rows + 1], by rows
+  const TileFn* tile = nullptr;  ///< [tile_rows + 1], by rows
   /// out[i] = x[i] rounded to BF16, as float.
   void (*round_bf16)(const float* x, int64_t count, float* out) = nullptr;
   /// out[i] = x[i] as BF16.

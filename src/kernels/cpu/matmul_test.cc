@@ -32,8 +32,8 @@ double expected(const Case& c, const std::vector<float>& x, int64_t stride, cons
   return sum;
 }
 
-std::vector<float> run(const ops::Variant& variant, const Case& c, const std::vector<float>& x, int64_t stride, const MatrixView& w, const View& bias, int64_t first,
-                       int64_t rows, int threads) {
+std::vector<float> run(const ops::Variant& variant, const Case& c, const std::vector<float>& x, int64_t stride, const MatrixView& w, const View& bias,
+                       int64_t first, int64_t rows, int threads) {
   TestContext context(threads);
   std::vector<float> y(static_cast<size_t>(rows * c.outputs), NAN);
   ops::MatmulParams p;
@@ -58,7 +58,8 @@ void check(const Case& c, uint64_t seed) {
   probe.part_count = 1, probe.compute = c.compute;
   probe.parts[0] = {.weight = w.view, .bias = {}, .y = {}, .leaf_channels = c.leaf};
   for (const ops::Variant* variant : usable(ops::OpId::kMatmul, &probe)) {
-    SCOPED_TRACE(std::string(variant->name) + " T " + std::to_string(c.rows) + " N " + std::to_string(c.outputs) + " K " + std::to_string(c.channels));
+    SCOPED_TRACE(std::string(variant->name) + " T " + std::to_string(c.rows) + " N " + std::to_string(c.outputs) + " K " +
+                 std::to_string(c.channels));
     const std::vector<float> y = run(*variant, c, x, stride, w.view, bias_view, 0, c.rows, 2);
     for (int64_t t = 0; t < c.rows; ++t) {
       const std::vector<float> alone = run(*variant, c, x, stride, w.view, bias_view, t, 1, 1);
@@ -94,11 +95,29 @@ TEST(CpuMatmul, BlockScalesAndLeaves) {
     for (const int64_t rows : {1, 5, 40}) {
       for (const int64_t leaf : {0, 64, 128}) {
         check({.rows = rows, .outputs = 200, .channels = 384, .type = DType::kF8E4M3, .block = 128, .leaf = leaf, .compute = compute}, seed++);
-        check({.rows = rows, .outputs = 130, .channels = 200, .type = DType::kF8E4M3, .block = 128, .row_offset = 64, .col_offset = 96, .leaf = leaf, .compute = compute}, seed++);
+        check({.rows = rows,
+               .outputs = 130,
+               .channels = 200,
+               .type = DType::kF8E4M3,
+               .block = 128,
+               .row_offset = 64,
+               .col_offset = 96,
+               .leaf = leaf,
+               .compute = compute},
+              seed++);
         check({.rows = rows, .outputs = 33, .channels = 321, .type = DType::kBF16, .leaf = leaf, .compute = compute}, seed++);
       }
     }
-    check({.rows = 2, .outputs = 70, .channels = 90, .type = DType::kF8E4M3, .block = 16, .row_offset = 5, .col_offset = 3, .leaf = 9, .compute = compute}, seed++);
+    check({.rows = 2,
+           .outputs = 70,
+           .channels = 90,
+           .type = DType::kF8E4M3,
+           .block = 16,
+           .row_offset = 5,
+           .col_offset = 3,
+           .leaf = 9,
+           .compute = compute},
+          seed++);
   }
 }
 
@@ -124,9 +143,12 @@ TEST(CpuMatmul, ShardsMakeTheWhole) {
         ops::MatmulParams p;
         p.x = tensor::make_view(const_cast<float*>(x.data()), DType::kF32, {rows, channels}).slice(1, begin, end);
         p.part_count = 1, p.compute = compute;
-        p.parts[0] = {.weight = tensor::slice_matrix(w.view, 0, outputs, begin, end), .bias = {},
+        p.parts[0] = {.weight = tensor::slice_matrix(w.view, 0, outputs, begin, end),
+                      .bias = {},
                       .y = tensor::make_view(y.data(), DType::kF32, {static_cast<int64_t>(cover.size()), rows, outputs}),
-                      .leaf_channels = leaf, .leaf_begin = lo, .leaf_total = leaves};
+                      .leaf_channels = leaf,
+                      .leaf_begin = lo,
+                      .leaf_total = leaves};
         TestContext context(2);
         ASSERT_TRUE(variant->supports(&p));
         variant->run(&p, context.context());

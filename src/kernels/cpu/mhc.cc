@@ -21,8 +21,15 @@ constexpr int64_t kLanesMax = 16;
 class MhcIn {
  public:
   MhcIn(const Level& level, const RowIsa& isa, const ops::MhcInParams& p, const ops::LaunchContext& context)
-      : level_(level), isa_(isa), p_(p), context_(context), streams_(p.streams.dim(1)), width_(p.streams.dim(2)), outputs_(p.fn.rows()),
-        source_(level, p.fn, ops::Compute::kF32, 0), flat_(p.streams.step(1) == width_) {}
+      : level_(level),
+        isa_(isa),
+        p_(p),
+        context_(context),
+        streams_(p.streams.dim(1)),
+        width_(p.streams.dim(2)),
+        outputs_(p.fn.rows()),
+        source_(level, p.fn, ops::Compute::kF32, 0),
+        flat_(p.streams.step(1) == width_) {}
 
   void run() {
     const int64_t rows = p_.streams.dim(0);
@@ -52,18 +59,21 @@ class MhcIn {
         const int64_t count = std::min(tile, rows - row0);
         const Rows x = flat_rows(begin + row0, count, copies);
         const float* const totals = panels.node(x, 0, count, 0, 1, 0);
-        for (int64_t r = 0; r < count; ++r) std::memcpy(m + (row0 + r) * outputs_ + panel * width, totals + r * width, static_cast<size_t>(panels.present()) * 4);
+        for (int64_t r = 0; r < count; ++r)
+          std::memcpy(m + (row0 + r) * outputs_ + panel * width, totals + r * width, static_cast<size_t>(panels.present()) * 4);
       }
     }
     LATHE_COUNT(context_, kBytesRead, rows * (p_.streams.step(1) == 0 ? 1 : streams_) * width_ * 4);
-    for (int64_t row0 = 0; row0 < rows; row0 += isa_.lanes) coefficients(begin + row0, std::min<int64_t>(isa_.lanes, rows - row0), m + row0 * outputs_);
+    for (int64_t row0 = 0; row0 < rows; row0 += isa_.lanes)
+      coefficients(begin + row0, std::min<int64_t>(isa_.lanes, rows - row0), m + row0 * outputs_);
   }
 
   /// Rows of S·D floats: the streams themselves, or copies.
   Rows flat_rows(int64_t t, int64_t count, float* copies) const {
     if (flat_) return {.data = row(p_.streams, t), .stride = p_.streams.step(0) * 4};
     for (int64_t r = 0; r < count; ++r) {
-      for (int64_t s = 0; s < streams_; ++s) std::memcpy(copies + (r * streams_ + s) * width_, row(p_.streams, t + r, s), static_cast<size_t>(width_) * 4);
+      for (int64_t s = 0; s < streams_; ++s)
+        std::memcpy(copies + (r * streams_ + s) * width_, row(p_.streams, t + r, s), static_cast<size_t>(width_) * 4);
     }
     return {.data = copies, .stride = streams_ * width_ * 4};
   }
@@ -88,8 +98,16 @@ class MhcIn {
       factor[r] = 1.0f / std::sqrt(mean_square(t + r) + p_.eps);
       for (int64_t i = 0; i < outputs_; ++i) transposed[i * lanes + r] = m[r * outputs_ + i];
     }
-    isa_.mhc({.m = transposed, .factor = factor, .base = base_, .scale = {vector_at(p_.scale, 0), vector_at(p_.scale, 1), vector_at(p_.scale, 2)},
-              .hc_eps = p_.hc_eps, .streams = streams_, .iterations = p_.iterations, .pre = pre, .post = post, .comb = comb});
+    isa_.mhc({.m = transposed,
+              .factor = factor,
+              .base = base_,
+              .scale = {vector_at(p_.scale, 0), vector_at(p_.scale, 1), vector_at(p_.scale, 2)},
+              .hc_eps = p_.hc_eps,
+              .streams = streams_,
+              .iterations = p_.iterations,
+              .pre = pre,
+              .post = post,
+              .comb = comb});
     for (int64_t r = 0; r < count; ++r) {
       const float* rows[kStreamsMax];
       float weights[kStreamsMax];

@@ -64,7 +64,12 @@ void absorb(const Isa& isa, const ops::MlaAbsorbParams& p, const ops::LaunchCont
     count_weights(context, p.kv_b.matrix, nope);
     isa.attention.mix({.x = round ? rounded + (begin * heads + h) * nope : row(p.q, begin, h),
                        .x_stride = round ? heads * nope : p.q.step(0),
-                       .rows = end - begin, .terms = nope, .w = w, .width = width, .out = row(p.out, begin, h), .out_stride = p.out.step(0)});
+                       .rows = end - begin,
+                       .terms = nope,
+                       .w = w,
+                       .width = width,
+                       .out = row(p.out, begin, h),
+                       .out_stride = p.out.step(0)});
     LATHE_COUNT(context, kBytesRead, (end - begin) * nope * 4);
     LATHE_COUNT(context, kBytesWritten, (end - begin) * width * 4);
     LATHE_COUNT(context, kFlops, (end - begin) * 2 * nope * width);
@@ -121,7 +126,8 @@ int64_t append_rows(const ops::Paged& paged, int64_t s, int64_t at, int64_t toke
 }
 
 /// Heads [first, first + heads) of row t.
-void attend_row(const Isa& isa, const ops::MlaAttendParams& p, int64_t t, int64_t first, int64_t heads, int worker, const ops::LaunchContext& context) {
+void attend_row(const Isa& isa, const ops::MlaAttendParams& p, int64_t t, int64_t first, int64_t heads, int worker,
+                const ops::LaunchContext& context) {
   const int64_t s = sequence_of(p.batch, t), position = position_of(p.batch, s, t), width = p.q.dim(2);
   const int64_t most = key_count(p.selection, t, position), stride = round_up(std::max<int64_t>(most, 1), 16);
   char* const memory = static_cast<char*>(context.scratch->local(worker, (stride * 8) + heads * stride * 4));
@@ -131,7 +137,14 @@ void attend_row(const Isa& isa, const ops::MlaAttendParams& p, int64_t t, int64_
   int64_t count = 0;
   for_runs(p.selection, t, position, [&](int64_t at, int64_t tokens) { count = append_rows(p.latents, s, at, tokens, element, keys, count); });
   const KeyRows rows{.rows = keys, .count = count, .bf16 = p.latents.pool.dtype == DType::kBF16};
-  isa.attention.scores({.q = row(p.q, t, first), .q_stride = p.q.step(1), .heads = heads, .width = width, .keys = rows, .scale = p.scale, .out = scores, .out_stride = stride});
+  isa.attention.scores({.q = row(p.q, t, first),
+                        .q_stride = p.q.step(1),
+                        .heads = heads,
+                        .width = width,
+                        .keys = rows,
+                        .scale = p.scale,
+                        .out = scores,
+                        .out_stride = stride});
   float sums[kHeadsTogether];
   for (int64_t h = 0; h < heads; ++h) {
     const float largest = isa.attention.largest(scores + h * stride, count);
@@ -139,7 +152,8 @@ void attend_row(const Isa& isa, const ops::MlaAttendParams& p, int64_t t, int64_
     if (p.row_max.present()) row(p.row_max, t)[first + h] = largest;
     if (p.row_sum.present()) row(p.row_sum, t)[first + h] = sums[h];
   }
-  isa.attention.blend({.p = scores, .p_stride = stride, .heads = heads, .width = width, .values = rows, .out = row(p.out, t, first), .out_stride = p.out.step(1)});
+  isa.attention.blend(
+      {.p = scores, .p_stride = stride, .heads = heads, .width = width, .values = rows, .out = row(p.out, t, first), .out_stride = p.out.step(1)});
   for (int64_t h = 0; count > 0 && h < heads; ++h) isa.attention.scale(row(p.out, t, first + h), width, 1.0f / sums[h]);
   LATHE_COUNT(context, kBytesRead, count * width * element + heads * width * 4);
   LATHE_COUNT(context, kBytesWritten, heads * (width * 4 + (p.row_max.present() ? 4 : 0) + (p.row_sum.present() ? 4 : 0)));
@@ -151,7 +165,8 @@ void attend_row(const Isa& isa, const ops::MlaAttendParams& p, int64_t t, int64_
 
 void attend(const Isa& isa, const ops::MlaAttendParams& p, const ops::LaunchContext& context) {
   const int64_t rows = p.q.dim(0), heads = p.q.dim(1);
-  LATHE_COUNT(context, kBytesRead, (2 * p.batch.sequences() + 1 + p.selection.pools.elements() + p.latents.table.elements() + p.selection.tail_begin.elements()) * 4);
+  LATHE_COUNT(context, kBytesRead,
+              (2 * p.batch.sequences() + 1 + p.selection.pools.elements() + p.latents.table.elements() + p.selection.tail_begin.elements()) * 4);
   if (rows == 0 || heads == 0) return;
   // Few rows: fewer heads together, so that every thread has work.
   const int threads = context.pool->threads();
@@ -166,15 +181,15 @@ void attend(const Isa& isa, const ops::MlaAttendParams& p, const ops::LaunchCont
 
 }  // namespace
 
-#define LATHE_MLA_KERNEL(name, function, Params)                                                                           \
-  void LATHE_KERNEL(name##_scalar)(const void* params, const ops::LaunchContext& context) {                                \
-    function({ScalarLevel::level(), kRowScalar, kAttentionScalar}, *static_cast<const ops::Params*>(params), context);     \
-  }                                                                                                                        \
-  void LATHE_KERNEL(name##_avx2)(const void* params, const ops::LaunchContext& context) {                                  \
-    function({Avx2Level::level(), kRowAvx2, kAttentionAvx2}, *static_cast<const ops::Params*>(params), context);           \
-  }                                                                                                                        \
-  void LATHE_KERNEL(name##_avx512)(const void* params, const ops::LaunchContext& context) {                                \
-    function({Avx512Level::level(), kRowAvx512, kAttentionAvx512}, *static_cast<const ops::Params*>(params), context);     \
+#define LATHE_MLA_KERNEL(name, function, Params)                                                                       \
+  void LATHE_KERNEL(name##_scalar)(const void* params, const ops::LaunchContext& context) {                            \
+    function({ScalarLevel::level(), kRowScalar, kAttentionScalar}, *static_cast<const ops::Params*>(params), context); \
+  }                                                                                                                    \
+  void LATHE_KERNEL(name##_avx2)(const void* params, const ops::LaunchContext& context) {                              \
+    function({Avx2Level::level(), kRowAvx2, kAttentionAvx2}, *static_cast<const ops::Params*>(params), context);       \
+  }                                                                                                                    \
+  void LATHE_KERNEL(name##_avx512)(const void* params, const ops::LaunchContext& context) {                            \
+    function({Avx512Level::level(), kRowAvx512, kAttentionAvx512}, *static_cast<const ops::Params*>(params), context); \
   }
 
 LATHE_MLA_KERNEL(mla_absorb, absorb, MlaAbsorbParams)

@@ -37,8 +37,16 @@ struct Cursor {
 class ExpandedHead {
  public:
   ExpandedHead(const Isa& isa, const ops::MlaExpandedParams& p, const ops::LaunchContext& context, int64_t s, int64_t h, int worker)
-      : isa_(isa), p_(p), context_(context), s_(s), h_(h), begin_(p.batch.begin.i32()[s]), rows_(p.batch.begin.i32()[s + 1] - begin_),
-        nope_(p.kv_b.nope), value_(p.kv_b.value), width_(p.kv_b.matrix.cols()),
+      : isa_(isa),
+        p_(p),
+        context_(context),
+        s_(s),
+        h_(h),
+        begin_(p.batch.begin.i32()[s]),
+        rows_(p.batch.begin.i32()[s + 1] - begin_),
+        nope_(p.kv_b.nope),
+        value_(p.kv_b.value),
+        width_(p.kv_b.matrix.cols()),
         matrix_(tensor::slice_matrix(p.kv_b.matrix, h * (nope_ + value_), (h + 1) * (nope_ + value_), 0, width_)),
         source_(isa.level, matrix_, p.compute, 0) {
     const int64_t head = round_up(nope_ + value_, source_.width()), run = round_up(PanelRun::bytes(source_, true, 1), 64);
@@ -139,7 +147,8 @@ class ExpandedHead {
         const int64_t r0 = wanted * i / tiles, count = wanted * (i + 1) / tiles - r0;
         const float* const totals = run.node(x, r0, count, 0, 1, 0);
         for (int64_t r = 0; r < count; ++r) {
-          std::memcpy(expanded_ + (r0 + r) * head_stride_ + panel * source_.width(), totals + r * source_.width(), static_cast<size_t>(source_.width()) * 4);
+          std::memcpy(expanded_ + (r0 + r) * head_stride_ + panel * source_.width(), totals + r * source_.width(),
+                      static_cast<size_t>(source_.width()) * 4);
         }
       }
     }
@@ -152,7 +161,14 @@ class ExpandedHead {
     if (count == 0) return;
     float* const state = state_of(r);
     KeyRows keys{.rows = keys_, .count = count};
-    isa_.attention.scores({.q = row(p_.q, begin_ + r, h_), .q_stride = 0, .heads = 1, .width = nope_, .keys = keys, .scale = p_.scale, .out = scores_, .out_stride = 0});
+    isa_.attention.scores({.q = row(p_.q, begin_ + r, h_),
+                           .q_stride = 0,
+                           .heads = 1,
+                           .width = nope_,
+                           .keys = keys,
+                           .scale = p_.scale,
+                           .out = scores_,
+                           .out_stride = 0});
     const float largest = std::max(state[0], isa_.attention.largest(scores_, count));
     if (largest > state[0] && state[1] != 0.0f) {
       const float factor = isa_.attention.exp(state[0] - largest);
@@ -163,7 +179,8 @@ class ExpandedHead {
     state[0] = largest;
     state[1] += isa_.attention.soften(scores_, count, largest);
     keys.offset = nope_ * 4;
-    isa_.attention.blend({.p = scores_, .p_stride = 0, .heads = 1, .width = value_, .values = keys, .out = state + 2, .out_stride = 0, .accumulate = true});
+    isa_.attention.blend(
+        {.p = scores_, .p_stride = 0, .heads = 1, .width = value_, .values = keys, .out = state + 2, .out_stride = 0, .accumulate = true});
     LATHE_COUNT(context_, kFlops, count * 2 * (nope_ + value_));
     LATHE_COUNT(context_, kExponentials, count);
   }
@@ -201,7 +218,8 @@ class ExpandedHead {
 void expanded(const Isa& isa, const void* params, const ops::LaunchContext& context) {
   const auto& p = *static_cast<const ops::MlaExpandedParams*>(params);
   const int64_t heads = p.q.dim(1);
-  LATHE_COUNT(context, kBytesRead, (2 * p.batch.sequences() + 1 + p.selection.pools.elements() + p.latents.table.elements() + p.selection.tail_begin.elements()) * 4);
+  LATHE_COUNT(context, kBytesRead,
+              (2 * p.batch.sequences() + 1 + p.selection.pools.elements() + p.latents.table.elements() + p.selection.tail_begin.elements()) * 4);
   if (p.q.dim(0) == 0) return;
   context.pool->for_each(p.batch.sequences() * heads, [&](int64_t task, int worker) {
     const int64_t s = task / heads;

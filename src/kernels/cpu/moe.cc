@@ -23,7 +23,7 @@ struct Groups {
   int32_t* pair_of = nullptr;  ///< [T, k]: pair, −1 if the expert is elsewhere
   int64_t active_count = 0;
   int64_t pairs = 0;
-  int64_t most = 0;            ///< largest number of pairs of an expert
+  int64_t most = 0;  ///< largest number of pairs of an expert
 };
 
 class Moe {
@@ -145,7 +145,8 @@ class Moe {
     const int64_t width = isa.width;
     for_panels(ceil_div(channels_, width), p_.down.items[0].bytes(), [&](int64_t expert, int64_t panel, bool whole, int worker) {
       const PanelSource source(level_, p_.down.items[expert], p_.compute, 0);
-      PanelRun run(source, context_, context_.scratch->local(worker, std::max(PanelRun::bytes(source, false, 1), PanelRun::bytes(source, true, 1))), whole);
+      PanelRun run(source, context_, context_.scratch->local(worker, std::max(PanelRun::bytes(source, false, 1), PanelRun::bytes(source, true, 1))),
+                   whole);
       run.begin(panel);
       const int64_t begin = groups_.begin[expert], end = groups_.begin[expert + 1], tiles = tile_count(isa, end - begin);
       for (int64_t i = 0; i < tiles; ++i) {

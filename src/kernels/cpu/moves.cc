@@ -74,15 +74,15 @@ void write_latents(const Isa& isa, const ops::WriteLatentsParams& p, const ops::
 
 }  // namespace
 
-#define LATHE_MOVE_KERNEL(name, Params)                                                      \
-  void LATHE_KERNEL(name##_scalar)(const void* params, const ops::LaunchContext& context) {  \
-    name({kRowScalar, kMatmulScalar}, *static_cast<const ops::Params*>(params), context);    \
-  }                                                                                          \
-  void LATHE_KERNEL(name##_avx2)(const void* params, const ops::LaunchContext& context) {    \
-    name({kRowAvx2, kMatmulAvx2}, *static_cast<const ops::Params*>(params), context);        \
-  }                                                                                          \
-  void LATHE_KERNEL(name##_avx512)(const void* params, const ops::LaunchContext& context) {  \
-    name({kRowAvx512, kMatmulAvx512}, *static_cast<const ops::Params*>(params), context);    \
+#define LATHE_MOVE_KERNEL(name, Params)                                                     \
+  void LATHE_KERNEL(name##_scalar)(const void* params, const ops::LaunchContext& context) { \
+    name({kRowScalar, kMatmulScalar}, *static_cast<const ops::Params*>(params), context);   \
+  }                                                                                         \
+  void LATHE_KERNEL(name##_avx2)(const void* params, const ops::LaunchContext& context) {   \
+    name({kRowAvx2, kMatmulAvx2}, *static_cast<const ops::Params*>(params), context);       \
+  }                                                                                         \
+  void LATHE_KERNEL(name##_avx512)(const void* params, const ops::LaunchContext& context) { \
+    name({kRowAvx512, kMatmulAvx512}, *static_cast<const ops::Params*>(params), context);   \
   }
 
 LATHE_MOVE_KERNEL(embed, EmbedParams)

@@ -9,8 +9,8 @@
 namespace lathe::kernels::cpu {
 namespace {
 
-void count_row([[maybe_unused]] const ops::LaunchContext& context, [[maybe_unused]] int64_t rows, [[maybe_unused]] int64_t in, [[maybe_unused]] int64_t out,
-               [[maybe_unused]] int64_t flops) {
+void count_row([[maybe_unused]] const ops::LaunchContext& context, [[maybe_unused]] int64_t rows, [[maybe_unused]] int64_t in,
+               [[maybe_unused]] int64_t out, [[maybe_unused]] int64_t flops) {
   LATHE_COUNT(context, kBytesRead, rows * in * 4);
   LATHE_COUNT(context, kBytesWritten, rows * out * 4);
   LATHE_COUNT(context, kFlops, rows * flops);
@@ -91,10 +91,16 @@ void stream_mean(const RowIsa& isa, const ops::StreamMeanParams& p, const ops::L
 
 }  // namespace
 
-#define LATHE_ROW_KERNEL(name, Params)                                                                                                                      \
-  void LATHE_KERNEL(name##_scalar)(const void* params, const ops::LaunchContext& context) { name(kRowScalar, *static_cast<const ops::Params*>(params), context); } \
-  void LATHE_KERNEL(name##_avx2)(const void* params, const ops::LaunchContext& context) { name(kRowAvx2, *static_cast<const ops::Params*>(params), context); }     \
-  void LATHE_KERNEL(name##_avx512)(const void* params, const ops::LaunchContext& context) { name(kRowAvx512, *static_cast<const ops::Params*>(params), context); }
+#define LATHE_ROW_KERNEL(name, Params)                                                      \
+  void LATHE_KERNEL(name##_scalar)(const void* params, const ops::LaunchContext& context) { \
+    name(kRowScalar, *static_cast<const ops::Params*>(params), context);                    \
+  }                                                                                         \
+  void LATHE_KERNEL(name##_avx2)(const void* params, const ops::LaunchContext& context) {   \
+    name(kRowAvx2, *static_cast<const ops::Params*>(params), context);                      \
+  }                                                                                         \
+  void LATHE_KERNEL(name##_avx512)(const void* params, const ops::LaunchContext& context) { \
+    name(kRowAvx512, *static_cast<const ops::Params*>(params), context);                    \
+  }
 
 LATHE_ROW_KERNEL(rms_norm, RmsNormParams)
 LATHE_ROW_KERNEL(layer_norm, LayerNormParams)

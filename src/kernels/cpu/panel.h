@@ -50,14 +50,17 @@ class PanelSource {
  public:
   PanelSource() = default;
   PanelSource(const Level& level, const MatrixView& matrix, ops::Compute compute, int64_t leaf_channels)
-      : isa_(level.base), matrix_(&matrix), format_(row_format(level, compute, matrix.values.dtype)), leaf_(leaf_channels > 0 ? leaf_channels : matrix.cols()) {
+      : isa_(level.base),
+        matrix_(&matrix),
+        format_(row_format(level, compute, matrix.values.dtype)),
+        leaf_(leaf_channels > 0 ? leaf_channels : matrix.cols()) {
     const DType type = matrix.values.dtype;
     const bool pairs = format_ == RowFormat::kPairs, round = format_ == RowFormat::kRounded;
-    pack_ = pairs                    ? (type == DType::kBF16 ? level.pairs->pack_bf16 : level.pairs->pack_f8)
-            : type == DType::kF32    ? (round ? isa_->pack_f32_rounded : isa_->pack_f32)
-            : type == DType::kF16    ? (round ? isa_->pack_f16_rounded : isa_->pack_f16)
-            : type == DType::kBF16   ? isa_->pack_bf16
-                                     : isa_->pack_f8;
+    pack_ = pairs                  ? (type == DType::kBF16 ? level.pairs->pack_bf16 : level.pairs->pack_f8)
+            : type == DType::kF32  ? (round ? isa_->pack_f32_rounded : isa_->pack_f32)
+            : type == DType::kF16  ? (round ? isa_->pack_f16_rounded : isa_->pack_f16)
+            : type == DType::kBF16 ? isa_->pack_bf16
+                                   : isa_->pack_f8;
     tiles_ = pairs ? level.pairs->tile : isa_->tile;
     fold_scale_ = matrix.scaled() && compute == ops::Compute::kF32;
     late_scale_ = matrix.scaled() && !fold_scale_;
@@ -125,7 +128,9 @@ class PanelSource {
     tiles_[count](args);
   }
   /// Bytes of a packed segment of that many channels.
-  int64_t packed_bytes(int64_t channels) const { return (format_ == RowFormat::kPairs ? round_up(channels, 8) * 2 : round_up(channels, 4) * 4) * width(); }
+  int64_t packed_bytes(int64_t channels) const {
+    return (format_ == RowFormat::kPairs ? round_up(channels, 8) * 2 : round_up(channels, 4) * 4) * width();
+  }
   /// Bytes of all packed segments.
   int64_t packed_bytes() const {
     int64_t sum = 0;

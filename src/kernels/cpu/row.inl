@@ -33,10 +33,12 @@ void rms_norm(const float* x, const float* weight, float eps, int64_t count, flo
 void layer_norm(const float* x, const float* weight, const float* bias, float eps, int64_t count, float* out) {
   const float inverse = 1.0f / static_cast<float>(count);
   const Vf mean = set1(sum_row(x, count, [](Vf v) __attribute__((always_inline)) { return v; }) * inverse);
-  const float variance = sum_row(x, count, [mean](Vf v) __attribute__((always_inline)) {
-                           const Vf d = sub(v, mean);
-                           return mul(d, d);
-                         }) * inverse;
+  const float variance = sum_row(x, count,
+                                 [mean](Vf v) __attribute__((always_inline)) {
+                                   const Vf d = sub(v, mean);
+                                   return mul(d, d);
+                                 }) *
+                         inverse;
   const Vf factor = set1(1.0f / __builtin_sqrtf(variance + eps));
   for (int64_t i = 0; i < count; i += kLanes) {
     const int64_t n = count - i;
@@ -92,7 +94,8 @@ void combine(const float* const* rows, const float* weights, int64_t streams, in
 }
 
 template <int kStreams>
-LATHE_INLINE void spread_streams(const float* const* rows, const float* y, const float* post, const float* comb, int64_t streams, int64_t count, float* const* out) {
+LATHE_INLINE void spread_streams(const float* const* rows, const float* y, const float* post, const float* comb, int64_t streams, int64_t count,
+                                 float* const* out) {
   const float* from[kStreams];
   float* to[kStreams];
   float factor[kStreams], mixed[kStreams * kStreams];  // copies: a store to `out` may not touch them
@@ -110,11 +113,14 @@ LATHE_INLINE void spread_streams(const float* const* rows, const float* y, const
   };
   int64_t i = 0;
   for (; i + kLanes <= count; i += kLanes) {
-    piece(i, [](const float* p) __attribute__((always_inline)) { return load(p); }, [](float* p, Vf a) __attribute__((always_inline)) { store(p, a); });
+    piece(
+        i, [](const float* p) __attribute__((always_inline)) { return load(p); }, [](float* p, Vf a) __attribute__((always_inline)) { store(p, a); });
   }
   if (i == count) return;
   const int64_t n = count - i;
-  piece(i, [n](const float* p) __attribute__((always_inline)) { return load_first(p, n); }, [n](float* p, Vf a) __attribute__((always_inline)) { store_first(p, a, n); });
+  piece(
+      i, [n](const float* p) __attribute__((always_inline)) { return load_first(p, n); },
+      [n](float* p, Vf a) __attribute__((always_inline)) { store_first(p, a, n); });
 }
 
 void spread(const float* const* rows, const float* y, const float* post, const float* comb, int64_t streams, int64_t count, float* const* out) {
@@ -133,7 +139,8 @@ LATHE_INLINE void normalise(Vf* c, int64_t at, int64_t step, int64_t s, Vf eps) 
 template <int kStreams>
 LATHE_INLINE void sinkhorn(const MhcArgs& args, int64_t s) {
   const Vf factor = load(args.factor), eps = set1(args.hc_eps);
-  const auto logit = [&](int64_t i, float scale) __attribute__((always_inline)) { return fma(mul(load(args.m + i * kLanes), factor), set1(scale), set1(args.base[i])); };
+  const auto logit = [&](int64_t i, float scale)
+                         __attribute__((always_inline)) { return fma(mul(load(args.m + i * kLanes), factor), set1(scale), set1(args.base[i])); };
   for (int64_t i = 0; i < s; ++i) {
     store(args.pre + i * kLanes, add(vsigmoid(logit(i, args.scale[0])), eps));
     store(args.post + i * kLanes, mul(set1(2.0f), vsigmoid(logit(s + i, args.scale[1]))));

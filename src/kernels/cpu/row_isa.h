@@ -33,7 +33,8 @@ struct RowIsa {
   /// out = Σ_s weights[s] · rows[s].
   void (*combine)(const float* const* rows, const float* weights, int64_t streams, int64_t count, float* out) = nullptr;
   /// out[b] = post[b] · y + Σ_a comb[a · S + b] · rows[a]; out[b] may be rows[b].
-  void (*spread)(const float* const* rows, const float* y, const float* post, const float* comb, int64_t streams, int64_t count, float* const* out) = nullptr;
+  void (*spread)(const float* const* rows, const float* y, const float* post, const float* comb, int64_t streams, int64_t count,
+                 float* const* out) = nullptr;
   void (*mhc)(const MhcArgs& args) = nullptr;
 };
 

@@ -36,7 +36,7 @@ LATHE_INLINE Vf power_of_two(Vi n) { return as_float(shift_left<23>(iadd(n, iset
 LATHE_INLINE Vi reduce(Vf x, Vf& r) {
   const Vi n = round_int(mul(x, set1(1.44269504f)));
   const Vf f = to_float(n);
-  r = fma(f, set1(-0x1.62e400p-1f), x);         // ln2 in two parts: f times the first is exact
+  r = fma(f, set1(-0x1.62e400p-1f), x);  // ln2 in two parts: f times the first is exact
   r = fma(f, set1(-0x1.7f7d1cp-20f), r);
   return n;
 }

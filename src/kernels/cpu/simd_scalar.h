@@ -57,9 +57,7 @@ LATHE_INLINE Vf vmax(Vf a, Vf b) { return {a.v > b.v ? a.v : b.v}; }
 LATHE_INLINE Vm less(Vf a, Vf b) { return {a.v < b.v}; }
 LATHE_INLINE Vm is_nan(Vf a) { return {a.v != a.v}; }
 LATHE_INLINE Vf select(Vm m, Vf yes, Vf no) { return {m.v ? yes.v : no.v}; }
-LATHE_INLINE uint32_t bits(Vm m) {
-  return (m.v[0] != 0 ? 1u : 0u) | (m.v[1] != 0 ? 2u : 0u) | (m.v[2] != 0 ? 4u : 0u) | (m.v[3] != 0 ? 8u : 0u);
-}
+LATHE_INLINE uint32_t bits(Vm m) { return (m.v[0] != 0 ? 1u : 0u) | (m.v[1] != 0 ? 2u : 0u) | (m.v[2] != 0 ? 4u : 0u) | (m.v[3] != 0 ? 8u : 0u); }
 
 LATHE_INLINE Vi iset1(int32_t a) { return {IntVector{a, a, a, a}}; }
 LATHE_INLINE Vi iload(const void* p) {

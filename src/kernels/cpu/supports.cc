@@ -46,7 +46,8 @@ bool supports_moe(const void* params) {
 
 bool supports_moe_pairs(const void* params) {
   const auto& p = *static_cast<const ops::MoeParams*>(params);
-  return p.compute == ops::Compute::kBF16 && p.gate.count > 0 && supports_moe(params) && (pairs_possible(p.gate.items[0]) || pairs_possible(p.down.items[0]));
+  return p.compute == ops::Compute::kBF16 && p.gate.count > 0 && supports_moe(params) &&
+         (pairs_possible(p.gate.items[0]) || pairs_possible(p.down.items[0]));
 }
 
 /// Pointers to the tap rows stand on the stack.

@@ -80,7 +80,8 @@ struct TestMatrix {
   MatrixView view;
 };
 
-inline TestMatrix random_matrix(Random& random, DType type, int64_t rows, int64_t cols, int32_t block = 0, int32_t row_offset = 0, int32_t col_offset = 0) {
+inline TestMatrix random_matrix(Random& random, DType type, int64_t rows, int64_t cols, int32_t block = 0, int32_t row_offset = 0,
+                                int32_t col_offset = 0) {
   TestMatrix m;
   const int64_t stride = cols + 3;
   m.values.resize(static_cast<size_t>(rows * stride) * tensor::dtype_bytes(type) + 64);

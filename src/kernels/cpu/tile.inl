@@ -7,7 +7,8 @@ constexpr int kGroup = 4 * kLanes;  // floats of one vector set: 4 vectors
 
 /// Asks for the line at `offset` in every row of a vector; an address outside any mapping does nothing.
 LATHE_INLINE void prefetch_rows(const char* const* rows, int64_t offset) {
-  for (int q = 0; q < kLanes / 4; ++q) __builtin_prefetch(reinterpret_cast<const char*>(reinterpret_cast<uintptr_t>(rows[4 * q]) + static_cast<uintptr_t>(offset)));
+  for (int q = 0; q < kLanes / 4; ++q)
+    __builtin_prefetch(reinterpret_cast<const char*>(reinterpret_cast<uintptr_t>(rows[4 * q]) + static_cast<uintptr_t>(offset)));
 }
 
 template <int kRows>
@@ -52,7 +53,8 @@ LATHE_INLINE void tile_group(const TileArgs& args, int group) {
   tile_steps<kRows, Step>(sum, args.x, args.x_stride, panel, steps);
   if (tail != 0) {
     char padded[kRows * 16] = {};
-    for (int r = 0; r < kRows; ++r) __builtin_memcpy(padded + 16 * r, args.x + r * args.x_stride + steps * 16, static_cast<size_t>(tail * Step::kBytes));
+    for (int r = 0; r < kRows; ++r)
+      __builtin_memcpy(padded + 16 * r, args.x + r * args.x_stride + steps * 16, static_cast<size_t>(tail * Step::kBytes));
     tile_steps<kRows, Step>(sum, padded, 16, panel + steps * 4 * static_cast<int64_t>(sizeof(Vf)), 1);
   }
 #pragma GCC unroll 16

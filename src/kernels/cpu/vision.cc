@@ -66,8 +66,14 @@ void attend_block(const Isa& isa, const ops::VisionAttendParams& p, int64_t firs
   for (int64_t j = 0; j < count; ++j) keys[j] = reinterpret_cast<const char*>(part(first + j, 1));
   const float scale = 1.0f / std::sqrt(static_cast<float>(size));
   // Rows of the block stand in for heads: they share the keys.
-  isa.attention.scores({.q = part(begin, 0), .q_stride = p.qkv.step(0), .heads = rows, .width = size, .keys = {.rows = keys, .count = count}, .scale = scale,
-                        .out = scores, .out_stride = stride});
+  isa.attention.scores({.q = part(begin, 0),
+                        .q_stride = p.qkv.step(0),
+                        .heads = rows,
+                        .width = size,
+                        .keys = {.rows = keys, .count = count},
+                        .scale = scale,
+                        .out = scores,
+                        .out_stride = stride});
   float sums[kBlockRows];
   for (int64_t r = 0; r < rows; ++r) sums[r] = isa.attention.soften(scores + r * stride, count, isa.attention.largest(scores + r * stride, count));
   float* const out = row(p.out, begin) + head * size;
@@ -96,14 +102,14 @@ void attend(const Isa& isa, const ops::VisionAttendParams& p, const ops::LaunchC
 
 }  // namespace
 
-#define LATHE_VISION_KERNEL(name, function, Params)                                            \
-  void LATHE_KERNEL(name##_scalar)(const void* params, const ops::LaunchContext& context) {    \
+#define LATHE_VISION_KERNEL(name, function, Params)                                              \
+  void LATHE_KERNEL(name##_scalar)(const void* params, const ops::LaunchContext& context) {      \
     function({kRowScalar, kAttentionScalar}, *static_cast<const ops::Params*>(params), context); \
-  }                                                                                            \
-  void LATHE_KERNEL(name##_avx2)(const void* params, const ops::LaunchContext& context) {      \
-    function({kRowAvx2, kAttentionAvx2}, *static_cast<const ops::Params*>(params), context);   \
-  }                                                                                            \
-  void LATHE_KERNEL(name##_avx512)(const void* params, const ops::LaunchContext& context) {    \
+  }                                                                                              \
+  void LATHE_KERNEL(name##_avx2)(const void* params, const ops::LaunchContext& context) {        \
+    function({kRowAvx2, kAttentionAvx2}, *static_cast<const ops::Params*>(params), context);     \
+  }                                                                                              \
+  void LATHE_KERNEL(name##_avx512)(const void* params, const ops::LaunchContext& context) {      \
     function({kRowAvx512, kAttentionAvx512}, *static_cast<const ops::Params*>(params), context); \
   }
 
