@@ -141,6 +141,34 @@ INSTANTIATE_TEST_SUITE_P(Modes, Equality,
                                          Case{Precision::kFast, MlaPath::kAbsorbed}, Case{Precision::kFast, MlaPath::kExpanded}),
                          case_name);
 
+/// FP8 blocks, experts, head sizes of 128 and a selection that leaves most of the context out.
+TEST_P(Equality, TrainedModel) {
+  RigOptions trained = options();
+  trained.directory = data_path("builtin");
+  trained.slots = 2;
+  Rig rig(trained);
+  std::vector<TokenId> ids = GoldenFile(data_path("golden/tiny/golden_fp8.safetensors")).tokens("ids.10");
+  ids.resize(420);
+  SequenceId sequence;
+  const std::vector<float> whole = rig.prefill(ids, {}, &sequence);
+  const std::vector<float> kept = rig.caches(sequence);
+  rig.store().close(sequence);
+  EXPECT_TRUE(same_bits(rig.prefill(ids, {65, 64, 7, 3, 2, 1, 1, 1, 200}, &sequence), whole));
+  EXPECT_TRUE(same_bits(rig.caches(sequence), kept));
+  rig.store().close(sequence);
+  if (GetParam().prefill == MlaPath::kExpanded) return;
+  constexpr int64_t kSteps = 20;
+  const auto length = static_cast<int64_t>(ids.size());
+  rig.prefill({ids.begin(), ids.end() - kSteps}, {}, &sequence);
+  std::vector<float> steps;
+  for (int64_t i = length - kSteps; i < length; ++i) {
+    const std::vector<float> logits = rig.feed(sequence, {ids[static_cast<size_t>(i)]}, ItemKind::kDecode);
+    steps.insert(steps.end(), logits.begin(), logits.end());
+  }
+  EXPECT_TRUE(same_bits(steps, slice_rows(whole, rig.vocabulary(), length - kSteps, length)));
+  EXPECT_TRUE(same_bits(rig.caches(sequence), kept));
+}
+
 /// Absorbed and expanded attention are two code paths with another order of additions: equal within rounding.
 TEST(Paths, AbsorbedAndExpanded) {
   GoldenFile gold(data_path("golden/base.safetensors"));

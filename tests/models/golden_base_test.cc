@@ -159,6 +159,26 @@ TEST_P(GoldenBase, Pictures) {
   }
 }
 
+TEST_P(GoldenBase, TemporalStepsDoNotSeeEachOther) {
+  const std::vector<float> pixels = gold_.floats("image.2.pixels");  // 6 x 8 patches
+  const auto encode = [&](std::span<const float> patches, int64_t steps, int64_t height) {
+    const ImageRows rows = must(rig_.model().encode_image({.patches = patches, .steps = steps, .height = height, .width = 4}), "picture");
+    return rig_.host(rows.rows);
+  };
+  // Read as three steps of 4 x 4 patches, and each of them alone.
+  const std::vector<float> together = encode(pixels, 3, 4);
+  std::vector<float> apart;
+  const size_t step = pixels.size() / 3;
+  for (size_t i = 0; i < 3; ++i) {
+    const std::vector<float> one = encode(std::span(pixels).subspan(i * step, step), 1, 4);
+    apart.insert(apart.end(), one.begin(), one.end());
+  }
+  EXPECT_TRUE(same_bits(together, apart));
+  EXPECT_GT(worst_difference(together, encode(pixels, 1, 12)), 1e-3);
+  EXPECT_FALSE(rig_.model().encode_image({.patches = pixels, .steps = 1, .height = 5, .width = 8}).has_value());
+  EXPECT_FALSE(rig_.model().encode_image({.patches = pixels, .steps = 1, .height = 4, .width = 8}).has_value());
+}
+
 INSTANTIATE_TEST_SUITE_P(Tables, GoldenBase, testing::Values(true, false), [](const auto& test) { return test.param ? "reference" : "best"; });
 
 }  // namespace
