@@ -10,6 +10,7 @@
 #include <cmath>
 #include <cstdio>
 #include <functional>
+#include <utility>
 #include <string>
 #include <vector>
 
@@ -42,6 +43,10 @@ class Memory {
  public:
   explicit Memory(int64_t bytes) { BENCH_CUDA(cudaMalloc(&data_, static_cast<size_t>(bytes))); }
   Memory(Memory&& other) noexcept : data_(std::exchange(other.data_, nullptr)) {}
+  Memory& operator=(Memory&& other) noexcept {
+    std::swap(data_, other.data_);
+    return *this;
+  }
   ~Memory() { cudaFree(data_); }
   template <class T = float>
   T* as() const {

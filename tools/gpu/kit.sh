@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# Packs what a bare GPU machine needs to check and time the CUDA backend: programs, their libraries and the data of the tests.
+#   tools/gpu/kit.sh BUILD KIT      e.g. tools/gpu/kit.sh build/cuda build/cuda-kit
+set -euo pipefail
+build=$1 kit=$2
+rm -rf "$kit"
+mkdir -p "$kit/bin" "$kit/lib" "$kit/data/golden/tiny"
+for program in tests/conformance/cuda_conformance_test tests/cuda/cuda_golden_test src/kernels/cuda/cuda_bench; do
+  strip -o "$kit/bin/$(basename "$program")" "$build/$program"
+done
+# Libraries that are not part of every Linux machine.
+ldd "$kit"/bin/* | awk '/=> \// {print $3}' | sort -u | grep -vE '/lib(c|m|dl|rt|pthread|gcc_s|stdc\+\+)\.so' | xargs -r -I{} cp -L {} "$kit/lib/"
+cp -r data/golden/base data/golden/base.safetensors "$kit/data/golden/"
+cp -r data/builtin "$kit/data/"
+# The golden values of the built-in model (15 MB) go along only if asked for: the way to the machine may be narrow.
+if [ "${GOLDEN_TINY:-0}" = 1 ]; then cp data/golden/tiny/golden_fp8.safetensors "$kit/data/golden/tiny/"; fi
+pwd >"$kit/source_dir"
+du -sh "$kit"
