@@ -8,7 +8,10 @@ export LD_LIBRARY_PATH="$kit/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
 # The tests look for data/ below the folder that they were built in.
 source_dir=$(cat "$kit/source_dir")
 if [ ! -e "$source_dir" ]; then mkdir -p "$(dirname "$source_dir")" && ln -s "$PWD" "$source_dir"; fi
-if [ ! -e "$source_dir/data/golden/base" ]; then rm -rf "$source_dir/data"; ln -s "$kit/data" "$source_dir/data"; fi
+mkdir -p "$source_dir/data/golden"
+for item in builtin golden/base golden/base.safetensors golden/tiny; do
+  [ -e "$source_dir/data/$item" ] || ln -s "$kit/data/$item" "$source_dir/data/$item"
+done
 summary=()
 step() {  # name, seconds, log lines to show, command…
   local name=$1 limit=$2 lines=$3
@@ -21,13 +24,13 @@ step() {  # name, seconds, log lines to show, command…
   summary+=("$name $([ $code = 0 ] && echo ok || echo "FAILED ($code)")")
 }
 nvidia-smi --query-gpu=name,driver_version,memory.total,clocks.sm --format=csv,noheader
-HEAD=25 step conformance 90 'FAILED|Failure|on [a-z0-9_]*:|PASSED|skipped|CHECK|CUDA' "$kit/bin/cuda_conformance_test" --gtest_brief=1
-HEAD=25 step golden 150 'FAILED|Failure|prompt|PASSED|SKIPPED|fallback|worst|picture|built-in|fast against|CHECK|CUDA' "$kit/bin/cuda_golden_test" --gtest_brief=1
-HEAD=60 step bench 150 '.' "$kit/bin/cuda_bench" "$out/results.jsonl"
-[ -e tools/gpu/peers.py ] && HEAD=14 step peers 60 '.' python3 tools/gpu/peers.py
+HEAD=25 step conformance 60 'FAILED|Failure|on [a-z0-9_]*:|PASSED|skipped|CHECK|CUDA' "$kit/bin/cuda_conformance_test" --gtest_brief=1
+HEAD=25 step golden 120 'FAILED|Failure|prompt|PASSED|SKIPPED|fallback|worst|picture|built-in|fast against|CHECK|CUDA' "$kit/bin/cuda_golden_test" --gtest_brief=1
+HEAD=60 step bench 120 '.' "$kit/bin/cuda_bench" "$out/results.jsonl"
+[ -e tools/gpu/peers.py ] && HEAD=14 step peers 45 '.' python3 tools/gpu/peers.py
 if command -v compute-sanitizer >/dev/null; then
-  HEAD=8 step memcheck 75 'ERROR SUMMARY|Invalid|FAILED|PASSED' compute-sanitizer --tool memcheck "$kit/bin/cuda_conformance_test" --gtest_brief=1 --gtest_filter="${SANITIZE:-*tiles128:*head128:*mma:*radix:*moe*plain:*index_keys*}"
-  HEAD=8 step racecheck 75 'ERROR SUMMARY|RACECHECK|Race|FAILED|PASSED' compute-sanitizer --tool racecheck "$kit/bin/cuda_conformance_test" --gtest_brief=1 --gtest_filter="${SANITIZE:-*tiles128:*head128:*mma:*radix:*moe*plain:*index_keys*}"
+  HEAD=8 step memcheck 60 'ERROR SUMMARY|Invalid|FAILED|PASSED' compute-sanitizer --tool memcheck "$kit/bin/cuda_conformance_test" --gtest_brief=1 --gtest_filter="${SANITIZE:-*tiles128:*head128:*mma:*radix:*moe*plain:*index_keys*}"
+  HEAD=8 step racecheck 60 'ERROR SUMMARY|RACECHECK|Race|FAILED|PASSED' compute-sanitizer --tool racecheck "$kit/bin/cuda_conformance_test" --gtest_brief=1 --gtest_filter="${SANITIZE:-*tiles128:*head128:*mma:*radix:*moe*plain:*index_keys*}"
 fi
 printf '%s; ' "${summary[@]}"
 echo
