@@ -5,6 +5,7 @@
 #include <functional>
 #include <optional>
 
+#include "apps/bench.h"
 #include "apps/run.h"
 #include "apps/settings.h"
 #include "apps/verbs.h"
@@ -25,6 +26,7 @@ struct CommandLine {
   LogitsOptions logits;
   InspectOptions inspect;
   EvalOptions eval;
+  BenchOptions bench;
   bool selftest_json = false;
   bool config_schema = false;
   bool config_json = false;
@@ -112,6 +114,44 @@ void add_others(CLI::App& app, CommandLine& line) {
   bind_settings(*config->add_subcommand("show", "The values that hold, with their origin."), line, {"engine", "sampling", "log"});
 }
 
+void add_bench(CLI::App& app, CommandLine& line) {
+  BenchOptions& bench = line.bench;
+  CLI::App* verb = app.add_subcommand("bench", "Speed, against the floors of this machine measured in the same run.");
+  verb->require_subcommand(1);
+  const auto add = [&](const char* name, const char* help, bool model) {
+    CLI::App* suite = add_verb(*verb, line, name, help, {"engine", "log"}, model);
+    suite->callback([&bench, name] { bench.suite = name; });
+    suite->add_flag("--json", bench.json, "As JSON, with every sample.");
+    return suite;
+  };
+  const auto add_baseline = [&](CLI::App* suite) {
+    suite->add_option("--baseline", bench.baseline, "Report (--json) to compare with; default: what is recorded for this machine.")->type_name("FILE");
+  };
+  CLI::App* ops = add("ops", "Every op at the sizes of a model: time, floor, reference, work done over work needed.", false);
+  ops->add_option("--op", bench.op, "Only this op.")->type_name("NAME");
+  ops->add_option("--shapes", bench.shapes, "model (the built-in one), published or all.")->check(CLI::IsMember({"model", "published", "all"}));
+  ops->add_option("--tokens", bench.tokens, "Rows of a call.")->type_name("N,N,…");
+  ops->add_flag("--no-reference", bench.no_reference, "Do not time the reference.");
+  add_baseline(ops);
+
+  CLI::App* model = add("model", "Tokens per second of prompts and of decoding, and where the time goes.", true);
+  model->add_option("--prompt", bench.prompts, "Lengths of prompts.")->type_name("N,N,…");
+  model->add_option("--batch", bench.batches, "Sequences that decode together.")->type_name("B,B,…");
+  model->add_option("--decode-context", bench.decode_context, "Tokens of each sequence before it decodes.")->check(CLI::Range(int64_t{1}, int64_t{1} << 24));
+  model->add_option("--samples", bench.samples, "Of each figure.")->check(CLI::Range(int64_t{1}, int64_t{1000}));
+  model->add_option("--draw", bench.seed, "Number that the token ids are drawn from.")->check(CLI::Range(int64_t{0}, int64_t{1} << 60));
+  model->add_flag("--long", bench.long_prompt, "A prompt of 65,536 tokens as well.");
+  model->add_flag("--samples-only", bench.samples_only, "No floors, no times by op, no first token.");
+  add_baseline(model);
+
+  CLI::App* ab = add("ab", "Two programs or settings in pairs: how many times faster B is, with a 95 % interval.", false);
+  ab->add_option("A", bench.a, "Program, flags, or both, as one word: 'build/other/lathe --isa avx2'.")->required()->type_name("");
+  ab->add_option("B", bench.b, "Likewise.")->required()->type_name("");
+  ab->add_option("--verb-args", bench.arguments, "Flags of bench model for both, as one word: '--prompt 512 --batch 1'.")->type_name("FLAGS");
+  ab->add_option("--pairs", bench.pairs, "Runs of each.")->check(CLI::Range(int64_t{2}, int64_t{1000}));
+  ab->add_option("--draw", bench.seed, "Number that the order inside the pairs is drawn from.")->check(CLI::Range(int64_t{0}, int64_t{1} << 60));
+}
+
 Result<config::Settings> resolve(const CommandLine& line) {
   config::Settings settings(registry());
   if (!line.settings_file.empty()) LATHE_TRY_VOID(config::apply_settings_file(settings, line.settings_file));
@@ -136,9 +176,23 @@ Result<int> dispatch(const CLI::App& app, const CommandLine& line) {
   if (verb == "run") return run_verb(settings, line.run);
   if (verb == "logits") return logits_verb(settings, line.logits);
   if (verb == "eval") return eval_verb(settings, line.eval);
+  if (verb == "bench") return bench_verb(settings, line.bench);
   if (verb == "selftest") return selftest_verb(settings, line.selftest_json);
   if (verb == "inspect") return inspect_verb(settings, line.inspect);
   return config_verb(settings, line.config_schema);
+}
+
+/// One sentence about a command line that does not parse. The library only says that a verb is missing, whatever stands in its place.
+std::string usage_message(const CLI::App* app, const CLI::Error& error, const std::vector<std::string>& arguments) {
+  size_t depth = 0;
+  for (; !app->get_subcommands().empty(); ++depth) app = app->get_subcommands().front();
+  const bool verb_missing = error.get_exit_code() == static_cast<int>(CLI::ExitCodes::RequiredError) && app->get_require_subcommand_min() > 0;
+  if (!verb_missing) return std::string("error: ") + error.what() + "\n";
+  std::string known;
+  for (const CLI::App* verb : app->get_subcommands([](const CLI::App*) { return true; })) known += (known.empty() ? "" : ", ") + verb->get_name();
+  if (depth >= arguments.size()) return "error: " + app->get_name() + " needs a verb: expected one of " + known + "\n";
+  const std::string& given = arguments[depth];
+  return "error: " + app->get_name() + " has no " + (given.front() == '-' ? "flag" : "verb") + " '" + given + "': expected one of the verbs " + known + "\n";
 }
 
 int run_program(int argc, char** argv) {
@@ -146,9 +200,11 @@ int run_program(int argc, char** argv) {
   CLI::App app("lathe: inference for hybrid linear-attention models of the GLM-5.3-Flash family.", "lathe");
   app.set_version_flag("--version", std::string("lathe ") + LATHE_VERSION);
   app.require_subcommand(1);
-  app.failure_message([](const CLI::App*, const CLI::Error& error) { return std::string("error: ") + error.what() + "\n"; });
+  const std::vector<std::string> arguments(argv + 1, argv + argc);
+  app.failure_message([&arguments](const CLI::App* failed, const CLI::Error& error) { return usage_message(failed, error, arguments); });
   add_run(app, line);
   add_others(app, line);
+  add_bench(app, line);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

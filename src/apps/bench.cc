@@ -1,0 +1,244 @@
+#include "apps/bench.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <memory>
+
+#include "apps/allocation_count.h"
+#include "apps/settings.h"
+#include "apps/terminal.h"
+#include "apps/text_model.h"
+#include "base/clock.h"
+#include "base/file.h"
+#include "config/settings_json.h"
+#include "engine/generate.h"
+#include "evaluate/bench_ab.h"
+#include "evaluate/bench_baseline.h"
+#include "evaluate/bench_model.h"
+#include "evaluate/bench_ops.h"
+
+namespace lathe::apps {
+namespace {
+
+using config::Json;
+
+constexpr int64_t kLongPrompt = 65536;
+constexpr int kFirstTokenSamples = 5;
+
+Result<std::vector<int64_t>> parse_numbers(const char* flag, const std::string& text) {
+  std::vector<int64_t> values;
+  for (size_t at = 0; at < text.size();) {
+    const size_t end = std::min(text.find(',', at), text.size());
+    int64_t value = 0;
+    const auto [stop, error] = std::from_chars(text.data() + at, text.data() + end, value);
+    if (error != std::errc() || stop != text.data() + end || value < 1)
+      return err(Code::kInvalidArgument, "{} '{}': expected positive integers separated by commas", flag, text);
+    values.push_back(value);
+    at = end + 1;
+  }
+  return values;
+}
+
+/// Progress lines of stages that follow each other.
+class Stages {
+ public:
+  explicit Stages(bool quiet) : quiet_(quiet) {}
+  void show(const std::string& what, int64_t done, int64_t total) {
+    if (what != what_ || progress_ == nullptr) {
+      progress_.reset();
+      progress_ = std::make_unique<Progress>(what, total, quiet_);
+    }
+    what_ = what;
+    progress_->update(done);
+  }
+  void finish() { progress_.reset(); }
+
+ private:
+  bool quiet_;
+  std::string what_;
+  std::unique_ptr<Progress> progress_;
+};
+
+/// What every report begins with.
+struct Circumstances {
+  evaluate::MachineFacts facts = evaluate::machine_facts();
+  evaluate::MachineLoad begin = evaluate::machine_load();
+
+  Json report(const char* suite, const config::Settings& settings) const {
+    return Json::Object{{"suite", suite},
+                        {"version", LATHE_VERSION},
+                        {"machine", evaluate::machine_json(facts, begin, evaluate::machine_load())},
+                        {"settings", config::settings_json(settings)}};
+  }
+  std::string line(int threads) const {
+    return fmt::format("{}, {} threads, {}; {}; load {:.1f} before, {:.1f} after\n", facts.cpu, threads, facts.isa, facts.caches, begin.load1,
+                       evaluate::machine_load().load1);
+  }
+};
+
+void append(Json& report, Json more) {
+  for (auto& [key, value] : more.as_object()) report.set(key, std::move(value));
+}
+
+/// JSON, or the page with the comparison against a recorded report.
+Result<int> put_out(const BenchOptions& options, const Circumstances& where, const Json& report, const std::string& page) {
+  if (options.json) {
+    print(report.dump({.key_separator = ": ", .indent = 1}) + "\n");
+    return 0;
+  }
+  print(page);
+  std::string path = options.baseline;
+  if (path.empty()) {
+    path = fmt::format("{}/bench/baselines/{}/{}.json", LATHE_SOURCE_DIR, where.facts.id, options.suite);
+    if (!base::file_exists(path)) return 0;
+  }
+  LATHE_TRY(const Json then, config::read_json_file(path));
+  LATHE_TRY(const std::string comparison, evaluate::baseline_page(report, then, path));
+  print(comparison);
+  return 0;
+}
+
+std::string roofs_line(evaluate::Roofs& roofs) {
+  const auto gigabytes = [&](int64_t set) { return roofs.read_bandwidth(set) / 1e9; };
+  std::string out = fmt::format(
+      "roofs of {} threads: read {:.0f} GB/s in 64 KiB, {:.0f} in 1 MiB, {:.0f} in 16 MiB, {:.0f} in 256 MiB; copy {:.0f} in 256 MiB; f32 {:.0f} "
+      "GFLOP/s, bf16 {:.0f}",
+      roofs.threads(), gigabytes(int64_t{1} << 16), gigabytes(int64_t{1} << 20), gigabytes(int64_t{1} << 24), gigabytes(int64_t{1} << 28),
+      roofs.copy_bandwidth(int64_t{1} << 28) / 1e9, roofs.f32_flops() / 1e9, roofs.bf16_flops() / 1e9);
+  if (roofs.int8_operations() > 0) out += fmt::format(", int8 {:.0f} GOP/s", roofs.int8_operations() / 1e9);
+  return out + "\n";
+}
+
+Result<int> bench_ops_verb(const config::Settings& settings, const BenchOptions& options) {
+  const Circumstances where;
+  LATHE_TRY(const engine::EngineOptions engine, engine_options(settings));
+  evaluate::BenchOpsOptions bench{.op = options.op,
+                                  .compute = engine.precision == models::Precision::kExact ? ops::Compute::kF32 : ops::Compute::kBF16,
+                                  .cpu = engine.cpu,
+                                  .kernels = engine.kernels,
+                                  .reference = !options.no_reference};
+  bench.shapes = options.shapes == "all" ? std::vector<std::string>{"model", "published"} : std::vector<std::string>{options.shapes};
+  LATHE_TRY(bench.tokens, parse_numbers("--tokens", options.tokens));
+  evaluate::Roofs roofs(engine.cpu.threads);
+  const std::string roof_line = roofs_line(roofs);
+  Stages stages(options.json);
+  LATHE_TRY(const auto benches,
+            evaluate::bench_ops(bench, roofs, [&](const std::string& what, int64_t done, int64_t total) { stages.show(what, done, total); }));
+  stages.finish();
+  Json report = where.report("ops", settings);
+  report.set("roofs", roofs.json());
+  report.set("ops", evaluate::ops_json(benches));
+  return put_out(options, where, report, where.line(roofs.threads()) + roof_line + evaluate::ops_page(benches));
+}
+
+/// Loads everything that makes text and answers "Hello." up to the first token.
+Result<std::vector<evaluate::Sample>> first_token(const engine::EngineOptions& engine, Stages& stages) {
+  evaluate::SampleClock clock;
+  std::vector<evaluate::Sample> samples;
+  const auto once = [&]() -> Result<void> {
+    LATHE_TRY(TextModel model, TextModel::load(engine));
+    Prompt prompt;
+    if (model.chat) {
+      const Json messages = Json::Array{Json::Object{{"role", "user"}, {"content", "Hello."}}};
+      LATHE_TRY(prompt, model.chat_prompt(messages, {}, {}));
+    } else {
+      LATHE_TRY(prompt, model.raw_prompt("Hello."));
+    }
+    engine::Generator generator(*model.engine);
+    engine::Request request{.prompt = std::move(prompt.ids), .images = {}, .sampling = {}, .max_tokens = 1, .stop_tokens = {}};
+    request.sampling.temperature = 0;
+    LATHE_TRY_VOID(generator.add(std::move(request)));
+    bool seen = false;
+    while (!seen) {
+      LATHE_TRY(const bool more, generator.step([&](const engine::TokenEvent&) { seen = true; }));
+      if (!more) break;
+    }
+    return {};
+  };
+  for (int i = 0; i < kFirstTokenSamples; ++i) {
+    stages.show("load and first token", i, kFirstTokenSamples);
+    Result<void> done;
+    samples.push_back(clock.take(1, [&] { done = once(); }));
+    LATHE_TRY_VOID(done);
+  }
+  return samples;
+}
+
+Result<int> bench_model_verb(const config::Settings& settings, const BenchOptions& options) {
+  const Circumstances where;
+  LATHE_TRY(engine::EngineOptions engine, engine_options(settings));
+  evaluate::BenchModelOptions bench{.decode_context = options.decode_context,
+                                    .samples = static_cast<int>(options.samples),
+                                    .seed = static_cast<uint64_t>(options.seed),
+                                    .figures = !options.samples_only};
+  LATHE_TRY(bench.prompts, parse_numbers("--prompt", options.prompts));
+  LATHE_TRY(bench.batches, parse_numbers("--batch", options.batches));
+  if (options.long_prompt) bench.prompts.push_back(kLongPrompt);
+  if (allocation_count() >= 0) bench.allocations = allocation_count;
+  evaluate::Roofs roofs(engine.cpu.threads);
+  Stages stages(options.json);
+  std::vector<evaluate::Sample> first;
+  std::string page;
+  if (bench.figures) {
+    page = roofs_line(roofs);
+    LATHE_TRY(first, first_token(engine, stages));
+  }
+  engine.context_tokens = evaluate::bench_model_context(bench);
+  engine.sequences = evaluate::bench_model_sequences(bench);
+  const int64_t start = base::now_ns();
+  LATHE_TRY(const std::unique_ptr<engine::Engine> loaded, engine::Engine::create(engine));
+  const int64_t load_ns = base::now_ns() - start;
+  LATHE_TRY(const auto result, evaluate::bench_model(*loaded, bench, roofs,
+                                                     [&](const std::string& what, int64_t done, int64_t total) { stages.show(what, done, total); }));
+  stages.finish();
+  Json report = where.report("model", settings);
+  report.set("model", engine.model);
+  report.set("seed", options.seed);
+  report.set("weight_bytes", loaded->info().weight_bytes);
+  report.set("engine_load_ns", load_ns);
+  if (!first.empty())
+    report.set("first_token", Json::Object{{"median_ns", evaluate::summarise(first).median}, {"samples", evaluate::samples_json(first)}});
+  report.set("roofs", roofs.json());
+  append(report, evaluate::model_json(result));
+  page = fmt::format("{}\n{}{}", engine.model, where.line(roofs.threads()), page);
+  if (!first.empty()) {
+    const evaluate::Summary time = evaluate::summarise(first);
+    page += fmt::format("load and first token {:.0f} ms ({:.0f}–{:.0f}), tokenizer and template included\n", time.median / 1e6, time.low / 1e6,
+                        time.high / 1e6);
+  }
+  return put_out(options, where, report, page + evaluate::model_page(result));
+}
+
+Result<int> bench_ab_verb(const config::Settings& settings, const BenchOptions& options) {
+  const Circumstances where;
+  evaluate::BenchAbOptions bench{
+      .a = {}, .b = {}, .common = {}, .pairs = static_cast<int>(options.pairs), .seed = static_cast<uint64_t>(options.seed)};
+  LATHE_TRY(bench.a, evaluate::parse_arm(options.a, "/proc/self/exe"));
+  LATHE_TRY(bench.b, evaluate::parse_arm(options.b, "/proc/self/exe"));
+  if (!options.arguments.empty()) {
+    LATHE_TRY(const evaluate::BenchArm common, evaluate::parse_arm("- " + options.arguments, ""));
+    bench.common.assign(common.arguments.begin() + 1, common.arguments.end());
+  }
+  Stages stages(options.json);
+  LATHE_TRY(const auto result, evaluate::bench_ab(bench, [&](int done, int total) { stages.show("runs", done, total); }));
+  stages.finish();
+  if (!options.json) {
+    print(evaluate::ab_page(bench, result));
+    return 0;
+  }
+  Json report = where.report("ab", settings);
+  append(report, evaluate::ab_json(bench, result));
+  print(report.dump({.key_separator = ": ", .indent = 1}) + "\n");
+  return 0;
+}
+
+}  // namespace
+
+Result<int> bench_verb(const config::Settings& settings, const BenchOptions& options) {
+  if (options.suite == "ops") return bench_ops_verb(settings, options);
+  if (options.suite == "model") return bench_model_verb(settings, options);
+  return bench_ab_verb(settings, options);
+}
+
+}  // namespace lathe::apps

@@ -1,0 +1,36 @@
+#pragma once
+// The verb `bench`: ops, model, ab.
+
+#include <cstdint>
+#include <string>
+
+#include "base/result.h"
+#include "config/settings.h"
+
+namespace lathe::apps {
+
+struct BenchOptions {
+  std::string suite;  ///< "ops", "model", "ab"
+  bool json = false;
+  std::string baseline;  ///< report to compare with; empty: this machine's recorded one, if there is one
+
+  std::string op;                ///< ops: only this one
+  std::string shapes = "model";  ///< ops: model, published, all
+  std::string tokens = "1,128";  ///< ops: rows of a call
+  bool no_reference = false;     ///< ops: do not time the reference
+
+  std::string prompts = "128,512,2048,4096";  ///< model: prompt lengths
+  std::string batches = "1,4,16";             ///< model: sequences that decode together
+  int64_t decode_context = 512;               ///< model: tokens before decoding
+  int64_t samples = 5;                        ///< model: of each figure
+  bool long_prompt = false;                   ///< model: a prompt of 65,536 tokens too
+  bool samples_only = false;                  ///< model: no floors, no times by op
+
+  std::string a, b;       ///< ab: arms
+  std::string arguments;  ///< ab: for both
+  int64_t pairs = 7;      ///< ab
+  int64_t seed = 1;
+};
+Result<int> bench_verb(const config::Settings& settings, const BenchOptions& options);
+
+}  // namespace lathe::apps

@@ -1,0 +1,190 @@
+#include "evaluate/bench_ab.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <map>
+#include <optional>
+
+#include "base/clock.h"
+#include "ops/cases/problem.h"
+
+namespace lathe::evaluate {
+namespace {
+
+using config::Json;
+
+constexpr size_t kOutputMax = size_t{64} << 20;
+
+struct ProcessResult {
+  std::string output;
+  int status = 0;
+  int64_t wall_ns = 0, cpu_ns = 0;
+};
+
+int64_t nanoseconds(const timeval& time) { return static_cast<int64_t>(time.tv_sec) * 1'000'000'000 + static_cast<int64_t>(time.tv_usec) * 1000; }
+
+/// Runs a program to its end and keeps what it writes to standard output.
+Result<ProcessResult> run_process(const std::vector<std::string>& words) {
+  std::vector<char*> argv;
+  for (const std::string& word : words) argv.push_back(const_cast<char*>(word.c_str()));  // NOLINT(cppcoreguidelines-pro-type-const-cast): execvp
+  argv.push_back(nullptr);
+  int pipe_ends[2];
+  if (::pipe2(pipe_ends, O_CLOEXEC) != 0) return err(Code::kResourceExhausted, "cannot make a pipe: {}", std::strerror(errno));
+  ProcessResult result;
+  const int64_t start = base::now_ns();
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::dup2(pipe_ends[1], 1);
+    ::execvp(argv[0], argv.data());
+    ::_exit(127);
+  }
+  ::close(pipe_ends[1]);
+  if (child < 0) {
+    ::close(pipe_ends[0]);
+    return err(Code::kResourceExhausted, "cannot start {}: {}", words[0], std::strerror(errno));
+  }
+  char buffer[65536];
+  for (;;) {
+    const ssize_t got = ::read(pipe_ends[0], buffer, sizeof buffer);
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) break;
+    if (result.output.size() < kOutputMax) result.output.append(buffer, static_cast<size_t>(got));
+  }
+  ::close(pipe_ends[0]);
+  rusage usage{};
+  while (::wait4(child, &result.status, 0, &usage) < 0 && errno == EINTR) {
+  }
+  result.wall_ns = base::now_ns() - start;
+  result.cpu_ns = nanoseconds(usage.ru_utime) + nanoseconds(usage.ru_stime);
+  return result;
+}
+
+/// "prefill 512" → tokens per second, from the JSON of `bench model`.
+Result<std::map<std::string, double>> figures(const Json& report) {
+  std::map<std::string, double> out;
+  for (const auto& [list, key] : {std::pair{"prefill", "tokens"}, std::pair{"decode", "batch"}}) {
+    const Json* entries = report.find(list);
+    if (entries == nullptr || !entries->is_array()) return err(Code::kFailedPrecondition, "the report has no list '{}'", list);
+    for (const Json& entry : entries->as_array()) {
+      const Json* size = entry.find(key);
+      const Json* rate = entry.find("tokens_per_second");
+      if (size == nullptr || !size->is_int() || rate == nullptr || !rate->is_number() || !(rate->as_double() > 0)) {
+        return err(Code::kFailedPrecondition, "an entry of '{}' lacks '{}' or 'tokens_per_second'", list, key);
+      }
+      out[fmt::format("{} {}", list, size->as_int())] = rate->as_double();
+    }
+  }
+  return out;
+}
+
+Result<std::map<std::string, double>> run_arm(const BenchArm& arm, const std::vector<std::string>& common, ArmRun& run) {
+  std::vector<std::string> words = {arm.program, "bench", "model", "--json", "--samples-only"};
+  words.insert(words.end(), arm.arguments.begin(), arm.arguments.end());
+  words.insert(words.end(), common.begin(), common.end());
+  LATHE_TRY(const ProcessResult result, run_process(words));
+  run.wall_ns = result.wall_ns, run.cpu_ns = result.cpu_ns;
+  if (!WIFEXITED(result.status) || WEXITSTATUS(result.status) != 0) {
+    return err(
+        Code::kFailedPrecondition, "'{}' ended with {}", fmt::join(words, " "),
+        WIFEXITED(result.status) ? fmt::format("exit code {}", WEXITSTATUS(result.status)) : fmt::format("signal {}", WTERMSIG(result.status)));
+  }
+  auto report = config::parse_json(result.output);
+  if (!report) return base::forward_error(report, "output of " + arm.name);
+  auto found = figures(*report);
+  if (!found) return base::forward_error(found, "output of " + arm.name);
+  return found;
+}
+
+}  // namespace
+
+Result<BenchArm> parse_arm(const std::string& text, const std::string& self) {
+  std::vector<std::string> words;
+  for (size_t at = text.find_first_not_of(' '); at != std::string::npos; at = text.find_first_not_of(' ', at)) {
+    const size_t end = std::min(text.find(' ', at), text.size());
+    words.push_back(text.substr(at, end - at));
+    at = end;
+  }
+  if (words.empty()) return err(Code::kInvalidArgument, "an arm is empty: expected a program, flags, or both");
+  BenchArm arm{.name = text, .program = self, .arguments = {}};
+  if (!words.front().starts_with("-")) {
+    arm.program = words.front();
+    words.erase(words.begin());
+  }
+  arm.arguments = std::move(words);
+  return arm;
+}
+
+Result<AbBench> bench_ab(const BenchAbOptions& options, base::FunctionRef<void(int, int)> progress) {
+  if (options.pairs < 2 || options.pairs > 1000) return err(Code::kInvalidArgument, "{} pairs: expected 2 to 1000", options.pairs);
+  AbBench out;
+  const int64_t begin = base::now_ns();
+  for (int pair = 0; pair < options.pairs; ++pair) {
+    const bool b_first = (ops::cases::mix(options.seed * 1000003 + static_cast<uint64_t>(pair)) & 1) != 0;
+    for (const bool is_b : {b_first, !b_first}) {
+      progress(static_cast<int>(out.runs.size()), 2 * options.pairs);
+      ArmRun run{.is_b = is_b, .order = static_cast<int64_t>(out.runs.size()), .start_ns = base::now_ns() - begin, .pair = pair};
+      LATHE_TRY(const auto rates, run_arm(is_b ? options.b : options.a, options.common, run));
+      if (out.runs.empty()) {
+        for (const auto& [name, rate] : rates) out.metrics.push_back({.name = name, .a = {}, .b = {}, .ratio = {}});
+      }
+      if (rates.size() != out.metrics.size())
+        return err(Code::kFailedPrecondition, "{} gave {} figures, the first run {}", is_b ? "B" : "A", rates.size(), out.metrics.size());
+      for (BenchMetric& metric : out.metrics) {
+        const auto found = rates.find(metric.name);
+        if (found == rates.end())
+          return err(Code::kFailedPrecondition, "{} gave no figure '{}', which the first run has", is_b ? "B" : "A", metric.name);
+        (is_b ? metric.b : metric.a).push_back(found->second);
+      }
+      out.runs.push_back(run);
+    }
+  }
+  for (BenchMetric& metric : out.metrics) metric.ratio = ratio_interval(metric.a, metric.b);
+  return out;
+}
+
+std::string ab_page(const BenchAbOptions& options, const AbBench& bench) {
+  std::string out =
+      fmt::format("A: {}\nB: {}\n{} pairs, order drawn; how many times the tokens per second of A does B have\n\n  {:<16} {:>12} {:>12} {:>8}  {}\n",
+                  options.a.name, options.b.name, options.pairs, "", "A median", "B median", "B / A", "95 % interval");
+  for (const BenchMetric& m : bench.metrics) {
+    const char* const verdict = m.ratio.low > 1 ? "B is faster" : m.ratio.high < 1 ? "A is faster" : "no difference seen";
+    out += fmt::format("  {:<16} {:>12.1f} {:>12.1f} {:>8.3f}  [{:.3f}, {:.3f}]  {}\n", m.name, median(m.a), median(m.b), m.ratio.ratio, m.ratio.low,
+                       m.ratio.high, verdict);
+  }
+  return out;
+}
+
+Json ab_json(const BenchAbOptions& options, const AbBench& bench) {
+  const auto values = [](const std::vector<double>& list) {
+    Json::Array out;
+    for (const double value : list) out.push_back(value);
+    return out;
+  };
+  const auto arm = [](const BenchArm& a) {
+    Json::Array arguments;
+    for (const std::string& word : a.arguments) arguments.push_back(word);
+    return Json::Object{{"name", a.name}, {"program", a.program}, {"arguments", std::move(arguments)}};
+  };
+  Json::Array runs;
+  for (const ArmRun& r : bench.runs) {
+    runs.push_back(Json::Object{
+        {"arm", r.is_b ? "b" : "a"}, {"pair", r.pair}, {"order", r.order}, {"start_ns", r.start_ns}, {"wall_ns", r.wall_ns}, {"cpu_ns", r.cpu_ns}});
+  }
+  Json::Array metrics;
+  for (const BenchMetric& m : bench.metrics) {
+    metrics.push_back(Json::Object{
+        {"name", m.name}, {"a", values(m.a)}, {"b", values(m.b)}, {"ratio", m.ratio.ratio}, {"interval", Json::Array{m.ratio.low, m.ratio.high}}});
+  }
+  return Json::Object{{"a", arm(options.a)},           {"b", arm(options.b)},
+                      {"pairs", options.pairs},        {"seed", static_cast<int64_t>(options.seed)},
+                      {"metrics", std::move(metrics)}, {"runs", std::move(runs)}};
+}
+
+}  // namespace lathe::evaluate

@@ -1,0 +1,54 @@
+#pragma once
+// `bench ab`: two programs or settings side by side, in pairs whose order is drawn, until the ratio has an interval.
+
+#include <string>
+#include <vector>
+
+#include "config/json.h"
+#include "evaluate/bench_statistics.h"
+
+namespace lathe::evaluate {
+
+/// One arm: a program and what it gets on its command line besides the common part.
+struct BenchArm {
+  std::string name;  ///< as the user wrote it
+  std::string program;
+  std::vector<std::string> arguments;
+};
+/// "PROGRAM FLAGS…", or flags alone: then of `self`. Words are separated by blanks. Errors: invalid_argument (empty).
+Result<BenchArm> parse_arm(const std::string& text, const std::string& self);
+
+struct BenchAbOptions {
+  BenchArm a, b;
+  std::vector<std::string> common;  ///< after the arm's own arguments
+  int pairs = 5;
+  uint64_t seed = 1;  ///< of the order inside the pairs
+};
+
+/// One run of one arm.
+struct ArmRun {
+  bool is_b = false;
+  int64_t order = 0, start_ns = 0, wall_ns = 0, cpu_ns = 0;  ///< of the whole process
+  int pair = 0;
+};
+
+/// One figure: what both arms gave, pair by pair, and how many times the tokens per second of A B has.
+struct BenchMetric {
+  std::string name;          ///< "prefill 512", "decode 16"
+  std::vector<double> a, b;  ///< tokens per second
+  RatioInterval ratio;
+};
+
+struct AbBench {
+  std::vector<ArmRun> runs;
+  std::vector<BenchMetric> metrics;
+};
+
+/// Each run is a process of its own: `PROGRAM bench model --json --samples-only ARGUMENTS… COMMON…`, whose standard error is the caller's.
+/// Errors: invalid_argument (fewer than two pairs), failed_precondition (a run failed, or gave other figures than the first).
+Result<AbBench> bench_ab(const BenchAbOptions& options, base::FunctionRef<void(int done, int total)> progress);
+
+std::string ab_page(const BenchAbOptions& options, const AbBench& bench);
+config::Json ab_json(const BenchAbOptions& options, const AbBench& bench);
+
+}  // namespace lathe::evaluate

@@ -1,0 +1,273 @@
+#include "evaluate/bench_model.h"
+
+#include <algorithm>
+
+#include "backend/observe_ops.h"
+#include "base/clock.h"
+#include "models/glm5_next_config.h"
+#include "models/glm5_next_totals.h"
+
+namespace lathe::evaluate {
+namespace {
+
+using models::ItemKind;
+using models::Logits;
+
+constexpr int64_t kStepsPerSample = 16;
+constexpr int64_t kWarmSteps = 4;  // the first steps find the sizes of buffers
+constexpr int64_t kProfileSteps = 16;
+constexpr int64_t kLongPrompt = 8192;  // longer ones are read once: tens of seconds
+
+int64_t decode_steps(const BenchModelOptions& options) { return kWarmSteps + options.samples * kStepsPerSample + kProfileSteps + 2; }
+
+/// Cached bytes that one step reads and writes: states and windows, selected latents, all index keys.
+Result<double> cached_bytes(const engine::Engine& engine, int64_t batch, int64_t context) {
+  LATHE_TRY(const models::ParsedConfig parsed, models::read_glm5_next_config(engine.options().model));
+  const bool exact = engine.options().precision == models::Precision::kExact;
+  const models::CacheFormat format =
+      exact ? models::CacheFormat{models::RowFormat::kF32, models::RowFormat::kF32, DType::kF32} : models::CacheFormat{.raw = DType::kF32};
+  const models::StepBytes bytes =
+      models::decode_step_bytes(parsed.config, models::totals_from_config(parsed.config), {.batch = batch, .context = context, .format = format});
+  return bytes.kda_state + bytes.conv + bytes.attention;
+}
+
+/// Sequences that decode together.
+struct Group {
+  std::vector<SequenceId> sequences;
+  std::vector<TokenId> next;  ///< token to feed, one a sequence
+  std::vector<models::StepItem> items;
+};
+
+class ModelRun {
+ public:
+  ModelRun(engine::Engine& engine, const BenchModelOptions& options, Roofs& roofs, BenchModelProgress progress)
+      : engine_(engine), options_(options), roofs_(roofs), progress_(progress) {}
+
+  Result<ModelBench> run() {
+    ModelBench out;
+    LATHE_TRY_VOID(prefill(out.prefill));
+    LATHE_TRY_VOID(decode(out.decode));
+    if (options_.figures) out.bf16_flops = roofs_.bf16_flops();
+    return out;
+  }
+
+ private:
+  /// Ids without meaning: nothing is timed that depends on it but which experts are chosen.
+  TokenId token(int64_t position) const {
+    uint64_t x = options_.seed * 0x9E3779B97F4A7C15ull + static_cast<uint64_t>(position) * 0xBF58476D1CE4E5B9ull;
+    x = (x ^ (x >> 29)) * 0x94D049BB133111EBull;
+    // Below the last sixteenth: there lie control tokens and padding.
+    return static_cast<TokenId>((x >> 16) % static_cast<uint64_t>(std::max<int64_t>(engine_.info().vocabulary * 15 / 16, 1)));
+  }
+
+  Result<void> read(SequenceId sequence, std::span<const TokenId> ids) {
+    for (size_t at = 0; at < ids.size();) {
+      const size_t tokens = std::min(ids.size() - at, static_cast<size_t>(engine_.options().batch_tokens));
+      const bool last = at + tokens == ids.size();
+      LATHE_TRY_VOID(engine_.store().append(sequence, static_cast<int64_t>(tokens), 0));
+      const models::StepItem item{.sequence = sequence,
+                                  .kind = ItemKind::kPrefill,
+                                  .tokens = ids.subspan(at, tokens),
+                                  .rows = {},
+                                  .logits = last ? Logits::kLast : Logits::kNone,
+                                  .at = {}};
+      LATHE_TRY(const models::StepResult result, engine_.model().step({&item, 1}, engine_.store()));
+      if (last) engine_.read_rows(result.logits, 0, 1, logits_);
+      engine_.store().commit(sequence, 0);
+      at += tokens;
+    }
+    return {};
+  }
+
+  Result<void> read_prompt(int64_t tokens) {
+    std::vector<TokenId> ids;
+    for (int64_t i = 0; i < tokens; ++i) ids.push_back(token(i));
+    LATHE_TRY(const SequenceId sequence, engine_.store().open());
+    Result<void> done = read(sequence, ids);
+    engine_.store().close(sequence);
+    return done;
+  }
+
+  Result<void> prefill(std::vector<PrefillBench>& out) {
+    for (const int64_t tokens : options_.prompts) out.push_back({.tokens = tokens, .samples = {}, .profile = {}});
+    const auto total = static_cast<int64_t>(out.size());
+    Result<void> done;
+    if (!out.empty()) done = read_prompt(std::min<int64_t>(out.front().tokens, engine_.options().batch_tokens));  // pages, scratch
+    for (int round = 0; round < options_.samples; ++round) {
+      for (int64_t i = 0; i < total; ++i) {
+        PrefillBench& bench = out[static_cast<size_t>(i)];
+        if (bench.tokens > kLongPrompt && round > 0) continue;
+        progress_("reading prompts", round * total + i, options_.samples * total);
+        bench.samples.push_back(clock_.take(bench.tokens, [&] {
+          if (done) done = read_prompt(bench.tokens);
+        }));
+        if (!done) return done;
+      }
+    }
+    for (PrefillBench& bench : out) {
+      if (!options_.figures) break;
+      progress_("times by op", 0, 1);
+      LATHE_TRY(bench.profile, observe(1, working_set(bench.tokens), [&] { return read_prompt(bench.tokens); }));
+    }
+    return {};
+  }
+
+  /// Weights, and one chunk's part of the caches.
+  double working_set(int64_t /*tokens*/) const { return static_cast<double>(engine_.info().weight_bytes); }
+
+  Result<Profile> observe(int64_t steps, double working_set, base::FunctionRef<Result<void>()> body) {
+    ProfileObserver observer(engine_.device());
+    engine_.dispatch().set_observer(&observer);
+    const int64_t start = base::now_ns();
+    const Result<void> done = body();
+    const auto wall = static_cast<double>(base::now_ns() - start);
+    engine_.dispatch().set_observer(nullptr);
+    LATHE_TRY_VOID(done);
+    return observer.profile(steps, wall, working_set, roofs_);
+  }
+
+  Result<Group> open(int64_t batch) {
+    Group group;
+    std::vector<TokenId> ids;
+    for (int64_t i = 0; i < batch; ++i) {
+      LATHE_TRY(const SequenceId sequence, engine_.store().open());
+      group.sequences.push_back(sequence);
+      ids.clear();
+      for (int64_t t = 0; t < options_.decode_context; ++t) ids.push_back(token(i * 7919 + t));
+      LATHE_TRY_VOID(read(sequence, ids));
+      group.next.push_back(best(0));
+    }
+    for (size_t i = 0; i < group.sequences.size(); ++i) {
+      group.items.push_back(
+          {.sequence = group.sequences[i], .kind = ItemKind::kDecode, .tokens = {&group.next[i], 1}, .rows = {}, .logits = Logits::kLast, .at = {}});
+    }
+    return group;
+  }
+
+  TokenId best(int64_t row) const {
+    const auto width = static_cast<int64_t>(engine_.info().vocabulary);
+    const auto begin = logits_.begin() + row * width;
+    return static_cast<TokenId>(std::max_element(begin, begin + engine_.sampled_vocabulary()) - begin);
+  }
+
+  /// Greedy: one step of all sequences, logits read and the next tokens chosen.
+  Result<void> step(Group& group) {
+    for (const SequenceId sequence : group.sequences) LATHE_TRY_VOID(engine_.store().append(sequence, 1, 0));
+    LATHE_TRY(const models::StepResult result, engine_.model().step(group.items, engine_.store()));
+    engine_.read_rows(result.logits, 0, result.logits.dim(0), logits_);
+    for (size_t i = 0; i < group.sequences.size(); ++i) {
+      group.next[i] = best(result.items[i].logits_begin);
+      engine_.store().commit(group.sequences[i], 0);
+    }
+    return {};
+  }
+  Result<void> steps(Group& group, int64_t count) {
+    for (int64_t i = 0; i < count; ++i) LATHE_TRY_VOID(step(group));
+    return {};
+  }
+
+  Result<void> decode(std::vector<DecodeBench>& out) {
+    std::vector<Group> groups;
+    for (const int64_t batch : options_.batches) {
+      progress_("preparing sequences", batch, batch);
+      LATHE_TRY(Group group, open(batch));
+      groups.push_back(std::move(group));
+      LATHE_TRY_VOID(steps(groups.back(), kWarmSteps));
+      out.push_back({.batch = batch, .context = options_.decode_context + kWarmSteps, .samples = {}, .profile = {}});
+    }
+    const auto total = static_cast<int64_t>(groups.size());
+    Result<void> done;
+    for (int round = 0; round < options_.samples; ++round) {
+      for (int64_t i = 0; i < total; ++i) {
+        progress_("decoding", round * total + i, options_.samples * total);
+        DecodeBench& bench = out[static_cast<size_t>(i)];
+        const int64_t before = options_.allocations ? options_.allocations() : 0;
+        const Sample sample = clock_.take(kStepsPerSample, [&] { done = steps(groups[static_cast<size_t>(i)], kStepsPerSample); });
+        LATHE_TRY_VOID(done);
+        if (options_.allocations) bench.allocations = std::max<int64_t>(bench.allocations, 0) + options_.allocations() - before;
+        bench.samples.push_back(sample);
+      }
+    }
+    for (size_t i = 0; i < groups.size() && options_.figures; ++i) LATHE_TRY_VOID(decode_figures(groups[i], out[i]));
+    for (const Group& group : groups) {
+      for (const SequenceId sequence : group.sequences) engine_.store().close(sequence);
+    }
+    return {};
+  }
+
+  Result<void> decode_figures(Group& group, DecodeBench& bench) {
+    progress_("times by op", 0, 1);
+    backend::CountingObserver counting(engine_.device());
+    engine_.dispatch().set_observer(&counting);
+    const Result<void> counted = step(group);
+    engine_.dispatch().set_observer(nullptr);
+    LATHE_TRY_VOID(counted);
+    constexpr auto kWeights = static_cast<size_t>(ops::Counter::kWeightBytes);
+    for (int op = 0; op < ops::kOpCount; ++op) {
+      const auto& total = counting.total(static_cast<ops::OpId>(op));
+      bench.weight_bytes_done += static_cast<double>(total.done[kWeights]);
+      bench.weight_bytes_needed += static_cast<double>(total.needed[kWeights]);
+    }
+    LATHE_TRY(const double cached, cached_bytes(engine_, bench.batch, bench.context));
+    bench.bytes = bench.weight_bytes_needed + cached;
+    LATHE_TRY(bench.profile, observe(kProfileSteps, bench.bytes, [&] { return steps(group, kProfileSteps); }));
+    bench.flops = bench.profile.linear_flops() / static_cast<double>(kProfileSteps);
+    const bool exact = engine_.options().precision == models::Precision::kExact;
+    bench.floor_ns = std::max(bench.bytes / roofs_.read_bandwidth(static_cast<int64_t>(bench.bytes)),
+                              bench.flops / (exact ? roofs_.f32_flops() : roofs_.bf16_flops())) *
+                     1e9;
+    return {};
+  }
+
+  engine::Engine& engine_;
+  const BenchModelOptions& options_;
+  Roofs& roofs_;
+  BenchModelProgress progress_;
+  SampleClock clock_;
+  std::vector<float> logits_;
+};
+
+Result<void> check(const engine::Engine& engine, const BenchModelOptions& options) {
+  const int64_t context = bench_model_context(options);
+  for (const int64_t tokens : options.prompts) {
+    if (tokens < 1) return err(Code::kInvalidArgument, "a prompt of {} tokens: expected at least 1", tokens);
+  }
+  for (const int64_t batch : options.batches) {
+    if (batch < 1 || batch > engine.options().batch_tokens)
+      return err(Code::kInvalidArgument, "a batch of {}: expected 1 to {}", batch, engine.options().batch_tokens);
+  }
+  if (options.samples < 1) return err(Code::kInvalidArgument, "{} samples: expected at least 1", options.samples);
+  if (context > engine.options().context_tokens || bench_model_sequences(options) > engine.options().sequences) {
+    return err(Code::kInvalidArgument, "the engine holds {} sequences of {} tokens, the benchmark needs {} of {}", engine.options().sequences,
+               engine.options().context_tokens, bench_model_sequences(options), context);
+  }
+  return {};
+}
+
+}  // namespace
+
+double PrefillBench::ns_without_scan() const {
+  // The share of the observed pass, applied to the time without observer.
+  return summarise(samples).median * (1 - scan_share());
+}
+
+double PrefillBench::scan_share() const { return profile.wall_ns > 0 ? profile.time_of("index_select") / profile.wall_ns : 0; }
+
+int64_t bench_model_context(const BenchModelOptions& options) {
+  int64_t context = options.batches.empty() ? 1 : options.decode_context + decode_steps(options);
+  for (const int64_t tokens : options.prompts) context = std::max(context, tokens);
+  return context;
+}
+
+int32_t bench_model_sequences(const BenchModelOptions& options) {
+  int64_t sequences = 1;
+  for (const int64_t batch : options.batches) sequences += batch;
+  return static_cast<int32_t>(std::min<int64_t>(sequences, INT32_MAX));
+}
+
+Result<ModelBench> bench_model(engine::Engine& engine, const BenchModelOptions& options, Roofs& roofs, BenchModelProgress progress) {
+  LATHE_TRY_VOID(check(engine, options));
+  return ModelRun(engine, options, roofs, progress).run();
+}
+
+}  // namespace lathe::evaluate

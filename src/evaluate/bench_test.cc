@@ -1,0 +1,205 @@
+// Goal: the statistics behind "faster", the roofs behind "% of the floor", and that every op of the table has a bench case.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "evaluate/bench_ab.h"
+#include "evaluate/bench_baseline.h"
+#include "evaluate/bench_cases.h"
+#include "evaluate/bench_ops.h"
+#include "evaluate/bench_statistics.h"
+#include "evaluate/machine.h"
+
+namespace lathe::evaluate {
+namespace {
+
+TEST(Statistics, MedianOfOddAndEven) {
+  EXPECT_EQ(median({3, 1, 2}), 2);
+  EXPECT_EQ(median({4, 1, 2, 3}), 2.5);
+  const Summary summary = summarise({{.wall_ns = 10, .units = 2}, {.wall_ns = 30, .units = 2}, {.wall_ns = 8, .units = 1}});
+  EXPECT_EQ(summary.median, 8);
+  EXPECT_EQ(summary.low, 5);
+  EXPECT_EQ(summary.high, 15);
+}
+
+TEST(Statistics, StudentTNearsTheNormal) {
+  EXPECT_NEAR(student_t95(1), 12.706, 1e-3);
+  EXPECT_NEAR(student_t95(4), 2.776, 1e-3);
+  EXPECT_NEAR(student_t95(40), 2.021, 2e-3);
+  EXPECT_NEAR(student_t95(1000), 1.962, 1e-3);
+  for (int64_t n = 1; n < 100; ++n) EXPECT_GT(student_t95(n), student_t95(n + 1)) << n;
+}
+
+TEST(Statistics, RatioOfPairs) {
+  const RatioInterval exact = ratio_interval({1, 2, 3}, {2, 4, 6});
+  EXPECT_NEAR(exact.ratio, 2, 1e-12);
+  EXPECT_NEAR(exact.low, 2, 1e-9);
+  EXPECT_NEAR(exact.high, 2, 1e-9);
+  // Logs of the ratios are ±ln 2 about 0: half width t(1)·ln 2·√2/√2.
+  const RatioInterval wide = ratio_interval({1, 1}, {2, 0.5});
+  EXPECT_NEAR(wide.ratio, 1, 1e-12);
+  EXPECT_NEAR(std::log(wide.high), 12.706 * std::log(2), 1e-3);
+  EXPECT_NEAR(wide.low * wide.high, 1, 1e-9);
+}
+
+/// The 95 % interval of 2,000 experiments with a known ratio holds it in about 95 % of them.
+TEST(Statistics, IntervalHoldsTheTruth) {
+  uint64_t state = 7;
+  const auto normal = [&] {
+    double sum = 0;
+    for (int i = 0; i < 12; ++i) sum += static_cast<double>(ops::cases::mix(state++) >> 11) * 0x1p-53;
+    return sum - 6;
+  };
+  int held = 0;
+  for (int experiment = 0; experiment < 2000; ++experiment) {
+    std::vector<double> a, b;
+    for (int pair = 0; pair < 5; ++pair) {
+      const double mood = std::exp(0.5 * normal());  // of the machine, the same for both
+      a.push_back(mood * std::exp(0.1 * normal()));
+      b.push_back(1.3 * mood * std::exp(0.1 * normal()));
+    }
+    const RatioInterval interval = ratio_interval(a, b);
+    held += interval.low <= 1.3 && 1.3 <= interval.high ? 1 : 0;
+  }
+  EXPECT_GT(held, 1860);
+  EXPECT_LT(held, 1940);
+}
+
+TEST(Samples, AreNumberedAndTimed) {
+  SampleClock clock;
+  std::vector<Sample> samples;
+  for (int i = 0; i < 3; ++i) samples.push_back(clock.take(4, [] { process_cpu_ns(); }));
+  EXPECT_EQ(samples[2].order, 2);
+  EXPECT_GE(samples[2].start_ns, samples[1].start_ns + samples[1].wall_ns);
+  EXPECT_EQ(samples_json(samples).as_array().size(), 3u);
+  EXPECT_EQ(samples_json(samples).as_array()[1].find("units")->as_int(), 4);
+}
+
+TEST(Machine, HasFacts) {
+  const MachineFacts facts = machine_facts();
+  EXPECT_GE(facts.processors, 1);
+  EXPECT_GT(facts.memory_bytes, 0);
+  EXPECT_GT(facts.available_bytes, 0);
+  EXPECT_NE(facts.id.find("cpu"), std::string::npos) << facts.id;
+  EXPECT_EQ(facts.id.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789-"), std::string::npos) << facts.id;
+  EXPECT_EQ(facts.binary.size(), std::string("fnv1a64:").size() + 16);
+}
+
+TEST(Roofs, ArePositiveAndKept) {
+  Roofs roofs(1);
+  const double near = roofs.read_bandwidth(1 << 15);
+  EXPECT_GT(near, 1e8);
+  EXPECT_EQ(roofs.read_bandwidth(1 << 15), near);
+  EXPECT_GT(roofs.copy_bandwidth(1 << 20), 1e8);
+  EXPECT_GT(roofs.f32_flops(), 1e8);
+  EXPECT_GT(roofs.bf16_flops(), 1e8);
+  EXPECT_GE(roofs.int8_operations(), 0);
+  // Both sides of the floor.
+  const double moving = roofs.floor_ns({.bytes_read = 1 << 15});
+  EXPECT_NEAR(moving, (1 << 15) / near * 1e9, 1e-6 * moving);
+  EXPECT_GT(roofs.floor_ns({.bytes_read = 1 << 15, .flops = 1e12}), 100 * moving);
+  EXPECT_GT(roofs.floor_ns({.bytes_read = 1 << 15, .bytes_written = 1 << 15}), 0);
+  EXPECT_EQ(roofs.json().find("read")->as_array().size(), 2u);  // of 32 KiB, and of 64 for what was also written
+}
+
+TEST(Cases, CoverEveryOpAndAreValid) {
+  const auto cases = bench_cases({.name = "model", .tokens = 3, .memory_bytes = int64_t{1} << 30});
+  ASSERT_TRUE(cases.has_value());
+  std::set<ops::OpId> seen;
+  for (const BenchCase& item : *cases) {
+    seen.insert(item.op);
+    ops::cases::Problem problem;
+    item.built.build(problem);
+    const auto valid = ops::op_info(item.op).validate(problem.params());
+    EXPECT_TRUE(valid.has_value()) << item.name << ": " << valid.error().message;
+  }
+  EXPECT_EQ(seen.size(), static_cast<size_t>(ops::kOpCount));
+  EXPECT_FALSE(bench_cases({.name = "imaginary"}).has_value());
+  const auto small = bench_cases({.name = "published", .tokens = 1, .memory_bytes = int64_t{1} << 30});
+  ASSERT_TRUE(small.has_value());
+  const auto moe = std::find_if(small->begin(), small->end(), [](const BenchCase& c) { return c.op == ops::OpId::kMoe; });
+  EXPECT_NE(moe->note.find("of 288 experts"), std::string::npos) << moe->note;
+}
+
+TEST(Ops, MeasuresOneOp) {
+  Roofs roofs(1);
+  BenchOpsOptions options{.op = "rms_norm", .tokens = {2}, .cpu = {.threads = 1, .isa = ""}, .kernels = {}};
+  const auto progress = [](const std::string&, int64_t, int64_t) {};
+  const auto benches = bench_ops(options, roofs, progress);
+  ASSERT_TRUE(benches.has_value()) << benches.error().message;
+  ASSERT_EQ(benches->size(), 1u);
+  const OpBench& bench = benches->front();
+  EXPECT_GE(bench.samples.size(), 5u);
+  EXPECT_GT(bench.time_ns(), 0);
+  EXPECT_GT(bench.share_of_floor(), 0);
+  EXPECT_GT(bench.over_reference(), 0);
+  ASSERT_TRUE(bench.counted);
+  EXPECT_EQ(bench.done[static_cast<size_t>(ops::Counter::kRowsNormalised)], 2);
+  const config::Json json = ops_json(*benches);
+  EXPECT_EQ(json.as_array()[0].find("samples")->as_array().size(), bench.samples.size());
+  EXPECT_NE(ops_page(*benches).find("rms_norm/hidden"), std::string::npos);
+  options.op = "imaginary";
+  EXPECT_FALSE(bench_ops(options, roofs, progress).has_value());
+  options.op = "rms_norm", options.kernels = {{"rms_norm", "imaginary"}};
+  EXPECT_FALSE(bench_ops(options, roofs, progress).has_value());
+}
+
+TEST(Ab, ReadsArms) {
+  const auto flags = parse_arm("--isa  avx2", "self");
+  ASSERT_TRUE(flags.has_value());
+  EXPECT_EQ(flags->program, "self");
+  EXPECT_EQ(flags->arguments, (std::vector<std::string>{"--isa", "avx2"}));
+  const auto program = parse_arm("other/lathe -t 1", "self");
+  ASSERT_TRUE(program.has_value());
+  EXPECT_EQ(program->program, "other/lathe");
+  EXPECT_EQ(program->arguments.size(), 2u);
+  EXPECT_FALSE(parse_arm("  ", "self").has_value());
+}
+
+/// Programs that print a report: ratios come out, and what is no report is an error.
+TEST(Ab, RunsPairs) {
+  const auto progress = [](int, int) {};
+  const std::string slow = R"({"prefill":[],"decode":[{"batch":1,"tokens_per_second":10}]})";
+  const std::string fast = R"({"prefill":[],"decode":[{"batch":1,"tokens_per_second":25}]})";
+  BenchAbOptions options{
+      .a = {.name = "a", .program = "echo", .arguments = {}}, .b = {.name = "b", .program = "echo", .arguments = {}}, .common = {}, .pairs = 5};
+  const auto words = bench_ab(options, progress);  // echo repeats the flags: no JSON
+  ASSERT_FALSE(words.has_value());
+  EXPECT_NE(words.error().message.find("output of"), std::string::npos);
+  const auto shell = [](const std::string& text) {
+    return BenchArm{.name = text, .program = LATHE_SOURCE_DIR "/src/evaluate/testdata/print_last.sh", .arguments = {text}};
+  };
+  options.a = shell(slow), options.b = shell(fast);
+  const auto bench = bench_ab(options, progress);
+  ASSERT_TRUE(bench.has_value()) << bench.error().message;
+  ASSERT_EQ(bench->metrics.size(), 1u);
+  EXPECT_EQ(bench->metrics[0].name, "decode 1");
+  EXPECT_NEAR(bench->metrics[0].ratio.ratio, 2.5, 1e-9);
+  EXPECT_EQ(bench->runs.size(), 10u);
+  // The order inside the pairs is drawn: not always the same arm first.
+  int b_first = 0;
+  for (size_t i = 0; i < bench->runs.size(); i += 2) b_first += bench->runs[i].is_b ? 1 : 0;
+  EXPECT_GT(b_first, 0);
+  EXPECT_LT(b_first, 5);
+  EXPECT_NE(ab_page(options, *bench).find("B is faster"), std::string::npos);
+  options.b.program = "false";
+  EXPECT_FALSE(bench_ab(options, progress).has_value());
+}
+
+TEST(Baseline, ComparesWhatBothHave) {
+  const auto parse = [](const char* text) { return *config::parse_json(text); };
+  const config::Json then = parse(R"({"decode":[{"batch":1,"tokens_per_second":100,"share_of_floor":0.2},{"batch":4,"tokens_per_second":9}]})");
+  const config::Json now = parse(R"({"decode":[{"batch":1,"tokens_per_second":150,"share_of_floor":0.3}]})");
+  const auto page = baseline_page(now, then, "FILE");
+  ASSERT_TRUE(page.has_value());
+  EXPECT_NE(page->find("decode 1"), std::string::npos);
+  EXPECT_NE(page->find("1.50"), std::string::npos) << *page;
+  EXPECT_EQ(page->find("decode 4"), std::string::npos);
+  EXPECT_FALSE(baseline_page(now, parse("{}"), "FILE").has_value());
+}
+
+}  // namespace
+}  // namespace lathe::evaluate
