@@ -85,9 +85,12 @@ Result<std::vector<size_t>> sorted_order(Runtime& r, const std::vector<Value>& k
   LATHE_TRY_VOID(r.charge(work * static_cast<uint64_t>(std::bit_width(keys.size()))));
   std::vector<size_t> order(keys.size());
   std::iota(order.begin(), order.end(), size_t{0});
-  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) {
     bool comparable = true;
-    return descending ? less(keys[b], keys[a], comparable) : less(keys[a], keys[b], comparable);
+    const Value& first_key = keys[descending ? b : a];
+    const Value& second_key = keys[descending ? a : b];
+    if (less(first_key, second_key, comparable)) return true;
+    return !less(second_key, first_key, comparable) && a < b;
   });
   return order;
 }

@@ -94,13 +94,25 @@ bool append_json_list(std::string& out, const List& list, const JsonOptions& opt
   return true;
 }
 
+/// Can the keys be sorted? As in Python, all must be strings or all numbers; equal ones do not occur.
+bool have_order(const Dict& dict) {
+  return std::all_of(dict.entries().begin(), dict.entries().end(), [&](const auto& entry) {
+    const Value& key = entry.first;
+    const bool strings = dict.entries()[0].first.is_string();
+    return strings ? key.is_string() : key.is_number() && !(key.is_float() && std::isnan(key.as_double()));
+  });
+}
+
 bool append_json_dict(std::string& out, const Dict& dict, const JsonOptions& options, int level) {
   std::vector<const std::pair<Value, Value>*> entries;
   entries.reserve(dict.size());
   for (const auto& entry : dict.entries()) entries.push_back(&entry);
-  bool comparable = true;
   if (options.sort_keys) {
-    std::stable_sort(entries.begin(), entries.end(), [&](const auto* a, const auto* b) { return less(a->first, b->first, comparable); });
+    if (!have_order(dict)) return false;
+    std::sort(entries.begin(), entries.end(), [](const auto* a, const auto* b) {
+      bool comparable = true;
+      return less(a->first, b->first, comparable);
+    });
   }
   out += '{';
   for (size_t i = 0; i < entries.size(); ++i) {
