@@ -4,8 +4,11 @@
 
 #include <atomic>
 #include <cstdlib>
+#include <filesystem>
 #include <new>
 
+#include "backend/observe_ops.h"
+#include "base/file.h"
 #include "rig.h"
 
 namespace {
@@ -128,6 +131,58 @@ TEST_F(Step, SteadyDecodeAllocatesNothing) {
     if (token > 12) counted += here;  // the first steps find the sizes of buffers
   }
   EXPECT_EQ(counted, 0);
+}
+
+/// A batch is one pass: sixteen sequences call every op once and read every matrix once, experts aside, of which they touch more.
+TEST(Batch, ReadsWeightsOnce) {
+  RigOptions options = builtin();
+  options.slots = 16;
+  Rig rig(options);
+  std::vector<SequenceId> sequences;
+  for (TokenId i = 0; i < 16; ++i) {
+    sequences.push_back(rig.open());
+    rig.feed(sequences.back(), {i, 20, 30}, ItemKind::kPrefill, Logits::kNone);
+  }
+  const auto step = [&](size_t count) {
+    auto counts = std::make_unique<backend::CountingObserver>(rig.device());
+    rig.dispatch().set_observer(counts.get());
+    const TokenId token = 7;
+    std::vector<StepItem> items;
+    for (size_t i = 0; i < count; ++i) {
+      must(rig.store().append(sequences[i], 1, 0), "append");
+      items.push_back({.sequence = sequences[i], .tokens = {&token, 1}, .rows = {}, .at = {}});
+    }
+    must(rig.model().step(items, rig.store()), "step");
+    for (size_t i = 0; i < count; ++i) rig.store().commit(sequences[i], 0);
+    rig.dispatch().set_observer(nullptr);
+    return counts;
+  };
+  constexpr auto kWeights = static_cast<size_t>(ops::Counter::kWeightBytes);
+  const auto one = step(1);
+  const auto many = step(16);
+  for (int i = 0; i < ops::kOpCount; ++i) {
+    const auto op = static_cast<ops::OpId>(i);
+    if (op == ops::OpId::kGatherRows) continue;  // not needed when every row's logits are wanted
+    EXPECT_EQ(many->total(op).calls, one->total(op).calls) << ops::op_info(op).name;
+  }
+  for (const ops::OpId op : {ops::OpId::kMatmul, ops::OpId::kGateUp}) {
+    EXPECT_GT(one->total(op).done[kWeights], 1 << 20) << ops::op_info(op).name;
+    EXPECT_EQ(many->total(op).done[kWeights], one->total(op).done[kWeights]) << ops::op_info(op).name;
+  }
+  EXPECT_LE(many->total(ops::OpId::kMoe).done[kWeights], 8 * one->total(ops::OpId::kMoe).done[kWeights]);
+}
+
+TEST(Load, NamesTheFamiliesThatItKnows) {
+  const auto device = Rig::cpu_device({.directory = "", .isa = "", .threads = 1, .dispatch = {}});
+  const auto dispatch = must(backend::Dispatch::create(*device, {}), "dispatch");
+  const std::string directory = testing::TempDir() + "lathe_family";
+  std::filesystem::create_directories(directory);
+  must(base::write_file(directory + "/config.json", R"({"model_type": "llama"})"), "config");
+  const auto refused = load_model(directory, *dispatch, {.shards = {}, .groups = {}});
+  std::filesystem::remove_all(directory);
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().code, Code::kUnimplemented);
+  EXPECT_NE(refused.error().message.find("\"llama\", supported are glm5_next"), std::string::npos) << refused.error().message;
 }
 
 TEST(Load, SaysWhatIsWrong) {
