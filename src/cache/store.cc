@@ -34,7 +34,34 @@ Result<void> check_options(const std::vector<LayerFamily>& families, const Store
   return {};
 }
 
+/// What open_for() may rely on.
+Result<void> check_lengths(const Snapshot& snapshot, const StoreOptions& options) {
+  if (snapshot.length < 0 || snapshot.draft_length < 0 || snapshot.draft_length > snapshot.length) {
+    return err(Code::kDataLoss, "snapshot of {} tokens with {} draft entries: expected at least 0 tokens and no more draft entries than tokens", snapshot.length,
+               snapshot.draft_length);
+  }
+  if (snapshot.length > options.blocks * options.block_tokens) {
+    return err(Code::kResourceExhausted, "snapshot of {} tokens: the store holds {} blocks of {} tokens", snapshot.length, options.blocks, options.block_tokens);
+  }
+  return {};
+}
+
 }  // namespace
+
+int64_t reserved_rows(const Family& family, const Plane& plane, const StoreOptions& options) {
+  if (family.unit == Unit::kSequence) return options.slots * plane.rows_per_unit;
+  return options.blocks * (options.block_tokens / family.tokens_per_unit);
+}
+
+std::vector<FamilyBytes> reserved_cache_bytes(std::span<const LayerFamily> families, const StoreOptions& options) {
+  std::vector<FamilyBytes> out;
+  for (const auto& [layer, family] : families) {
+    auto found = std::find_if(out.begin(), out.end(), [&name = family.name](const FamilyBytes& entry) { return entry.family == name; });
+    if (found == out.end()) found = out.insert(found, FamilyBytes{.family = family.name});
+    for (const Plane& plane : family.planes) found->bytes += reserved_rows(family, plane, options) * plane.row_bytes();
+  }
+  return out;
+}
 
 int64_t Snapshot::bytes() const {
   int64_t total = 0;
@@ -64,7 +91,7 @@ Result<void> Store::allocate_segments() {
     const Family& family = families_[f].family;
     for (size_t p = 0; p < family.planes.size(); ++p) {
       const Plane& plane = family.planes[p];
-      const int64_t rows = family.unit == Unit::kSequence ? options_.slots * plane.rows_per_unit : options_.blocks * block_rows(family);
+      const int64_t rows = reserved_rows(family, plane, options_);
       auto buffer = backend::Buffer::create(device_, std::max<int64_t>(rows * plane.row_bytes(), 64));
       if (!buffer) return base::forward_error(buffer, "cache segment '" + family.name + "' of layer " + std::to_string(families_[f].layer));
       bytes_ += rows * plane.row_bytes();
@@ -209,6 +236,7 @@ Result<Snapshot> Store::snapshot(SequenceId id) const {
 }
 
 Result<SequenceId> Store::open_for(const Snapshot& snapshot) {
+  LATHE_TRY_VOID(check_lengths(snapshot, options_));
   LATHE_TRY(const SequenceId id, open());
   Sequence& sequence = at(id);
   if (auto taken = take_blocks(sequence, snapshot.length); !taken) {
@@ -222,7 +250,12 @@ Result<SequenceId> Store::open_for(const Snapshot& snapshot) {
 
 Result<void> Store::deliver(SequenceId id, const Snapshot& snapshot, int32_t layer) {
   // A step may be appended already: what is delivered ends where the snapshot ends.
+  LATHE_TRY_VOID(check_lengths(snapshot, options_));
   Sequence sequence = at(id);
+  const int64_t room = static_cast<int64_t>(sequence.blocks.size()) * options_.block_tokens;
+  if (snapshot.length > room) {
+    return err(Code::kFailedPrecondition, "snapshot of {} tokens for sequence {}, which has blocks for {}", snapshot.length, id.value, room);
+  }
   sequence.length = snapshot.length;
   for (const Segment& segment : segments_) {
     if (segment.layer != layer) continue;
@@ -233,15 +266,28 @@ Result<void> Store::deliver(SequenceId id, const Snapshot& snapshot, int32_t lay
     if (part->layout_id != family.layout_id()) {
       return err(Code::kFailedPrecondition, "snapshot of layer {} has layout {}, the store has {}", layer, part->layout_id, family.layout_id());
     }
-    const int64_t row_bytes = family.planes[segment.plane].row_bytes();
-    const std::vector<std::byte>& bytes = part->planes[segment.plane];
-    size_t done = 0;
-    for (const RowRun& run : settled_rows(sequence, segment)) {
-      const auto count = static_cast<size_t>(run.count * row_bytes);
-      if (done + count > bytes.size()) return err(Code::kDataLoss, "snapshot of '{}' in layer {} has {} bytes, {} needed", family.name, layer, bytes.size(), done + count);
-      device_.copy_to_device(static_cast<char*>(segment.view.data) + run.first * row_bytes, bytes.data() + done, run.count * row_bytes);
-      done += count;
+    if (part->planes.size() != family.planes.size()) {
+      return err(Code::kDataLoss, "snapshot of '{}' in layer {} has {} planes, expected {}", family.name, layer, part->planes.size(), family.planes.size());
     }
+    LATHE_TRY_VOID(deliver_plane(sequence, segment, part->planes[segment.plane]));
+  }
+  return {};
+}
+
+Result<void> Store::deliver_plane(const Sequence& sequence, const Segment& segment, std::span<const std::byte> bytes) {
+  const Family& family = families_[segment.family].family;
+  const int64_t row_bytes = family.planes[segment.plane].row_bytes();
+  const std::vector<RowRun> runs = settled_rows(sequence, segment);
+  int64_t needed = 0;
+  for (const RowRun& run : runs) needed += run.count * row_bytes;
+  if (needed != static_cast<int64_t>(bytes.size())) {
+    return err(Code::kDataLoss, "snapshot of '{}' in layer {} has {} bytes in plane '{}', expected {}", family.name, segment.layer, bytes.size(),
+               family.planes[segment.plane].name, needed);
+  }
+  const std::byte* from = bytes.data();
+  for (const RowRun& run : runs) {
+    device_.copy_to_device(static_cast<char*>(segment.view.data) + run.first * row_bytes, from, run.count * row_bytes);
+    from += run.count * row_bytes;
   }
   return {};
 }

@@ -23,6 +23,16 @@ struct StoreOptions {
   bool keep_stale_slots = false;  ///< planted fault for the self-test: a reused slot is not cleared
 };
 
+/// Rows that a store of these options keeps of one plane.
+int64_t reserved_rows(const Family& family, const Plane& plane, const StoreOptions& options);
+
+/// Bytes that a store of these options reserves, by family over all layers, in order of first occurrence: Store::bytes() is their sum. Allocates nothing.
+struct FamilyBytes {
+  std::string family;
+  int64_t bytes = 0;
+};
+std::vector<FamilyBytes> reserved_cache_bytes(std::span<const LayerFamily> families, const StoreOptions& options);
+
 /// Bytes of a sequence kept outside the store, per layer and family. Restorable into any store with the same layouts.
 struct Snapshot {
   struct Part {
@@ -58,7 +68,8 @@ class Store {
   Result<void> append(SequenceId sequence, int64_t tokens, int64_t tentative);
   /// Ends the step: keeps the first `kept` tentative tokens.
   void commit(SequenceId sequence, int64_t kept);
-  /// Drops tokens behind `length` that append() already settled; only for families without states (drafts), or to give back blocks. Never lengthens.
+  /// Notes how many positions the draft layer's caches hold from true hidden states. Only the number is kept: commit() lowers it to length() where that is
+  /// less, and later writes overwrite the rows behind it.
   void set_draft_length(SequenceId sequence, int64_t length) { at(sequence).draft_length = length; }
 
   int64_t length(SequenceId sequence) const { return at(sequence).length; }
@@ -81,9 +92,11 @@ class Store {
 
   /// Copy of the settled part of a sequence. Errors: failed_precondition if a step is uncommitted.
   Result<Snapshot> snapshot(SequenceId sequence) const;
-  /// A sequence of the snapshot's length whose bytes have yet to be delivered, layer by layer.
+  /// A sequence of the snapshot's length whose bytes have yet to be delivered, layer by layer. A snapshot is input: it may come from a file or another host.
+  /// Errors: data_loss (lengths that no sequence has); resource_exhausted (longer than this store, no free slot or blocks).
   Result<SequenceId> open_for(const Snapshot& snapshot);
-  /// Writes the snapshot's bytes of one layer. Errors: failed_precondition (layouts differ, naming both).
+  /// Writes the snapshot's bytes of one layer. Errors: failed_precondition (layouts differ, naming both; a sequence with too few blocks); data_loss
+  /// (planes or bytes that are not the layout's): nothing of that plane is written then.
   Result<void> deliver(SequenceId sequence, const Snapshot& snapshot, int32_t layer);
   /// open_for and deliver of every layer.
   Result<SequenceId> restore(const Snapshot& snapshot);
@@ -129,6 +142,7 @@ class Store {
   const Segment* find(int32_t layer, const std::string& family, size_t plane) const;
   /// Rows that hold the settled content of `sequence` in `segment`, in order.
   std::vector<RowRun> settled_rows(const Sequence& sequence, const Segment& segment) const;
+  Result<void> deliver_plane(const Sequence& sequence, const Segment& segment, std::span<const std::byte> bytes);
   void clear_slot(int32_t slot);
   Result<void> take_blocks(Sequence& sequence, int64_t tokens);
 

@@ -113,6 +113,58 @@ TEST(Store, LayersAreDeliveredOneByOne) {
   EXPECT_EQ(store->deliver(b, wrong, 0).error().code, Code::kFailedPrecondition);
 }
 
+TEST(Store, ASnapshotThatIsNotItsLayoutsIsRefused) {
+  HostDevice device;
+  auto store = make_store(device);
+  const SequenceId a = store->open().value();
+  ASSERT_TRUE(store->append(a, 20, 0).has_value());
+  store->commit(a, 0);
+  scribble(*store, a, 5);
+  store->set_draft_length(a, 19);
+  const Snapshot good = store->snapshot(a).value();
+  const auto refusal = [&](void (*damage)(Snapshot&)) {
+    Snapshot bad = good;
+    damage(bad);
+    const auto restored = store->restore(bad);
+    EXPECT_EQ(store->free_slots(), 2) << "a refused snapshot gives its slot back";
+    return restored ? Code::kInternal : restored.error().code;
+  };
+  EXPECT_EQ(refusal([](Snapshot& s) { s.parts[0].planes.pop_back(); }), Code::kDataLoss);
+  EXPECT_EQ(refusal([](Snapshot& s) { s.parts[3].planes.clear(); }), Code::kDataLoss);
+  EXPECT_EQ(refusal([](Snapshot& s) { s.parts[1].planes.emplace_back(); }), Code::kDataLoss);
+  EXPECT_EQ(refusal([](Snapshot& s) { s.parts[0].planes[1].pop_back(); }), Code::kDataLoss);
+  EXPECT_EQ(refusal([](Snapshot& s) { s.parts[2].planes[0].push_back({}); }), Code::kDataLoss);
+  EXPECT_EQ(refusal([](Snapshot& s) { s.length = 19; }), Code::kDataLoss);
+  EXPECT_EQ(refusal([](Snapshot& s) { s.length = -1; }), Code::kDataLoss);
+  EXPECT_EQ(refusal([](Snapshot& s) { s.draft_length = -1; }), Code::kDataLoss);
+  EXPECT_EQ(refusal([](Snapshot& s) { s.draft_length = 21; }), Code::kDataLoss);
+  EXPECT_EQ(refusal([](Snapshot& s) { s.length = int64_t{8} * 16 + 1; }), Code::kResourceExhausted);
+  EXPECT_EQ(refusal([](Snapshot& s) { s.length = INT64_MAX; }), Code::kResourceExhausted);
+  EXPECT_TRUE(same(store->snapshot(store->restore(good).value()).value(), good));
+  Snapshot longer = good;
+  longer.length = 33;
+  EXPECT_EQ(store->deliver(a, longer, 1).error().code, Code::kFailedPrecondition);
+}
+
+TEST(Store, ReservesWhatWasSaidWithoutAStore) {
+  HostDevice device;
+  for (const int tentative : {0, kTentative}) {
+    std::vector<LayerFamily> families = test_families();
+    families[2].family.planes[0].rows_per_unit = tentative + 1;
+    const StoreOptions options{.block_tokens = 16, .blocks = 7, .slots = 3, .tentative_max = tentative};
+    const std::vector<FamilyBytes> said = reserved_cache_bytes(families, options);
+    ASSERT_EQ(said.size(), 4u);
+    EXPECT_EQ(said[0].family, "latent");
+    EXPECT_EQ(said[0].bytes, 2 * 7 * 16 * 528);
+    EXPECT_EQ(said[1].bytes, 7 * 4 * 16);
+    EXPECT_EQ(said[2].bytes, 3 * (tentative + 1) * 64);
+    EXPECT_EQ(said[3].bytes, 3 * (32 + 32 + 16 + 4));
+    int64_t sum = 0;
+    for (const FamilyBytes& family : said) sum += family.bytes;
+    EXPECT_EQ(sum, Store::create(device, families, options).value()->bytes());
+  }
+}
+
 TEST(Store, CommitMovesTheCursorAndTheLength) {
   HostDevice device;
   auto store = make_store(device);
