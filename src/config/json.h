@@ -9,6 +9,7 @@
 #include <variant>
 #include <vector>
 
+#include "base/check.h"
 #include "base/limits.h"
 #include "base/result.h"
 
@@ -51,14 +52,14 @@ class Json {
   bool is_object() const { return std::holds_alternative<Object>(value_); }
 
   /// Accessors; the kind must match (CHECK).
-  bool as_bool() const { return std::get<bool>(value_); }
-  int64_t as_int() const { return std::get<int64_t>(value_); }
-  double as_double() const { return is_int() ? static_cast<double>(as_int()) : std::get<double>(value_); }
-  const std::string& as_string() const { return std::get<std::string>(value_); }
-  const Array& as_array() const { return std::get<Array>(value_); }
-  Array& as_array() { return std::get<Array>(value_); }
-  const Object& as_object() const { return std::get<Object>(value_); }
-  Object& as_object() { return std::get<Object>(value_); }
+  bool as_bool() const { return as<bool>("a boolean"); }
+  int64_t as_int() const { return as<int64_t>("an integer"); }
+  double as_double() const { return is_int() ? static_cast<double>(as_int()) : as<double>("a number"); }
+  const std::string& as_string() const { return as<std::string>("a string"); }
+  const Array& as_array() const { return as<Array>("an array"); }
+  Array& as_array() { return const_cast<Array&>(std::as_const(*this).as_array()); }
+  const Object& as_object() const { return as<Object>("an object"); }
+  Object& as_object() { return const_cast<Object&>(std::as_const(*this).as_object()); }
 
   /// Member of an object, or null if this is no object or has no such key. Linear: index large objects yourself.
   const Json* find(std::string_view key) const;
@@ -72,6 +73,13 @@ class Json {
   friend bool operator==(const Json&, const Json&) = default;
 
  private:
+  template <class T>
+  const T& as(std::string_view kind) const {
+    const T* const value = std::get_if<T>(&value_);
+    LATHE_CHECK(value != nullptr, "a JSON value is {}, not {}", kind_name(), kind);
+    return *value;
+  }
+
   std::variant<std::nullptr_t, bool, int64_t, double, std::string, Array, Object> value_;
 };
 

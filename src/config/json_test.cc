@@ -20,7 +20,7 @@ TEST(Json, RoundTrip) {
 }
 
 TEST(Json, Errors) {
-  for (const char* bad : {"", "{", "[1,]", "{\"a\":1,\"a\":2}", "[1] x", "nan", "\"\xff\"", "{'a':1}", "01"}) {
+  for (const char* bad : {"", "{", "[1,]", "{\"a\":1,\"a\":2}", "[1] x", "nan", "\"\xff\"", "{'a':1}", "01", "9e308", "-1e999"}) {
     const auto json = parse_json(bad);
     ASSERT_FALSE(json.has_value()) << bad;
     EXPECT_EQ(json.error().code, Code::kInvalidArgument);
@@ -28,6 +28,15 @@ TEST(Json, Errors) {
   EXPECT_NE(parse_json("{\"a\":1,\n\"a\":2}").error().message.find("duplicate key 'a'"), std::string::npos);
   EXPECT_FALSE(parse_json(std::string(100, '[') + std::string(100, ']')).has_value());
   EXPECT_NE(parse_json("[1,\n 2,\n x]").error().message.find("line 3"), std::string::npos);
+}
+
+TEST(Json, AccessorsCheckTheKind) {
+  const Json array = Json::Array{1, "two"};
+  EXPECT_DEATH((void)array.as_object(), "an array, not an object");
+  EXPECT_DEATH((void)array.as_array()[0].as_string(), "an integer, not a string");
+  EXPECT_DEATH((void)array.as_array()[1].as_double(), "a string, not a number");
+  EXPECT_DEATH((void)Json().as_bool(), "null, not a boolean");
+  EXPECT_DEATH((void)Json(1.5).as_int(), "a number, not an integer");
 }
 
 }  // namespace
