@@ -51,15 +51,18 @@ Result<void> read_shape(const Json& json, TensorEntry& entry) {
   return {};
 }
 
-/// Bytes of shape x dtype, or an error where that does not fit 63 bits.
+/// Bytes of shape x dtype, or an error where that does not fit 63 bits. A dimension of 0 hides no others: strides are products of some of them.
 Result<uint64_t> shape_bytes(const TensorEntry& entry) {
   uint64_t bytes = tensor::dtype_bytes(entry.dtype);
+  bool empty = false;
   for (const int64_t size : entry.shape) {
-    if (__builtin_mul_overflow(bytes, static_cast<uint64_t>(size), &bytes) || bytes > static_cast<uint64_t>(INT64_MAX)) {
+    empty = empty || size == 0;
+    const auto factor = static_cast<uint64_t>(std::max<int64_t>(size, 1));
+    if (__builtin_mul_overflow(bytes, factor, &bytes) || bytes > static_cast<uint64_t>(INT64_MAX)) {
       return err(Code::kInvalidArgument, "tensor '{}': shape {} is too large", entry.name, describe_shape(entry.dtype, entry.shape));
     }
   }
-  return bytes;
+  return empty ? 0 : bytes;
 }
 
 Result<TensorEntry> read_entry(const std::string& name, const Json& json, uint64_t data_size) {

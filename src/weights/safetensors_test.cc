@@ -93,6 +93,11 @@ TEST(Safetensors, RefusesShapesThatDoNotFitTheirBytes) {
   expect_parts(refused(make_file(R"({"w":{"dtype":"BF16","shape":[3,5],"data_offsets":[0,32]}})", 32)), {"'w'", "bf16[3, 5]", "30", "32"});
   expect_parts(refused(make_file(R"({"w":{"dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,0]}})", 0)), {"'w'", "too large"});
   expect_parts(refused(make_file(R"({"w":{"dtype":"F32","shape":[9223372036854775807],"data_offsets":[0,0]}})", 0)), {"'w'", "too large"});
+  // A dimension of 0 does not make the others harmless: their product is a stride.
+  for (const char* shape : {"0,4611686018427387904,4611686018427387904", "4611686018427387904,0,4611686018427387904", "4611686018427387904,4,0"}) {
+    const std::string json = fmt::format(R"({{"w":{{"dtype":"U8","shape":[{}],"data_offsets":[0,0]}}}})", shape);
+    expect_parts(refused(make_file(json, 0)), {"'w'", "too large"});
+  }
 }
 
 TEST(Safetensors, RefusesOverlapsHolesAndRests) {
