@@ -32,7 +32,8 @@ using ops::OpId;
       LATHE_VARIANT(OpId::kVisionAttend, name, vision_attend_##level, supports_all),                                                                \
       LATHE_VARIANT(OpId::kIndexKeys, name, index_keys_##level, supports_index_keys)
 
-constexpr ops::Variant kScalar[] = {LATHE_LEVEL("scalar", scalar)};
+// Every level's table ends with the scalar one: route needs no other.
+constexpr ops::Variant kScalar[] = {LATHE_LEVEL("scalar", scalar), LATHE_VARIANT(OpId::kRoute, "scalar", route_scalar, supports_all)};
 constexpr ops::Variant kAvx2[] = {LATHE_LEVEL("avx2", avx2)};
 constexpr ops::Variant kAvx512[] = {LATHE_LEVEL("avx512", avx512)};
 constexpr ops::Variant kAvx512Bf16[] = {
