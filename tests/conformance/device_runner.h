@@ -11,6 +11,7 @@ namespace lathe::conformance {
 
 /// Copies everything that the views of a call cover to the device, runs, and copies everything back, inputs and gaps between rows included, so that damage shows.
 /// On the device each range stands between poisoned guards, at its host address modulo 256; a guard that changed is a CHECK.
+/// Kernels that are not the device's (the reference) run on the host.
 class DeviceRunner final : public Runner {
  public:
   explicit DeviceRunner(backend::Device& device) : device_(device) {}
@@ -27,6 +28,7 @@ class DeviceRunner final : public Runner {
   void place();
 
   backend::Device& device_;
+  HostRunner host_{1};
   backend::Buffer memory_;
   std::vector<Range> ranges_;
   std::vector<std::byte> staging_;

@@ -156,8 +156,9 @@ void launch_gated_norm(const GatedNormArgs& args, void* stream);
 inline constexpr int kPlainKeysMax = 256;
 void launch_recurrence_plain(const RecurrenceArgs& args, void* stream);
 /// keys = values = 128, no pair, 16-byte aligned state rows. Rungs of the ladder in docs/kernels/kda_decode.md; same bits for all but kColumns.
-enum class KdaRung : int32_t { kColumns, kTiles32Late, kTiles32, kTiles16, kHead, kAuto };
+enum class KdaRung : int32_t { kColumns, kTiles32Late, kTiles32, kTiles16, kHead, kTiles32Single, kStream, kAuto };
 void launch_recurrence_128(const RecurrenceArgs& args, KdaRung rung, void* stream);
+void launch_recurrence_stream(const RecurrenceArgs& args, void* stream);  ///< kStream; at least one sequence and head
 
 /// One decode step of a KDA layer between the projections and the output projection, one row per sequence (proposal of a composite op, see
 /// docs/kernels/kda_decode.md): conv + SiLU, gates, L2 norms, recurrence, gated output norm. Row s belongs to sequence s, all at position start[s].
@@ -183,7 +184,8 @@ struct KdaStepArgs {
   Rows out;               ///< [S, H·128]
   int32_t sequences, heads;
 };
-void launch_kda_step(const KdaStepArgs& args, void* stream);
+void launch_kda_step(const KdaStepArgs& args, void* stream);         ///< a block a head
+void launch_kda_step_stream(const KdaStepArgs& args, void* stream);  ///< for many heads; at least one
 
 struct WriteLatentsArgs {
   Rows x;

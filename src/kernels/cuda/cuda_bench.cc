@@ -179,12 +179,12 @@ void kda_row(int64_t batch, const KdaData& data, float* pool, int64_t slots, std
     table += fmt::format("{:>9.1f} {:>3.0f}%", us, bytes / us / 10 / in_place_gbs);
   };
   const std::vector<std::pair<const char*, KdaRung>> rungs = {{"columns", KdaRung::kColumns}, {"tiles32_late", KdaRung::kTiles32Late}, {"tiles32", KdaRung::kTiles32},
-                                                              {"tiles16", KdaRung::kTiles16}, {"head", KdaRung::kHead}};
+                                                              {"tiles16", KdaRung::kTiles16}, {"head", KdaRung::kHead}, {"single32", KdaRung::kTiles32Single}, {"stream", KdaRung::kStream}};
   for (const auto& [name, rung] : rungs) add(name, [&, rung = rung](int i) { launch_recurrence_128(args(i), rung, stream); });
-  add("step", [&](int i) {
+  const auto step = [&](int i) {
     const RecurrenceArgs r = args(i);
     const int64_t channels = 3 * kHeads * kWidth;
-    launch_kda_step({.raw = {data.raw.as(), channels},
+    return KdaStepArgs{.raw = {data.raw.as(), channels},
                      .conv = data.conv.as(),
                      .ring = data.ring.as(),
                      .ring_slot = 3 * channels,
@@ -206,9 +206,10 @@ void kda_row(int64_t batch, const KdaData& data, float* pool, int64_t slots, std
                      .eps = 1e-5f,
                      .out = {data.out.as(), kHeads * kWidth},
                      .sequences = static_cast<int32_t>(batch),
-                     .heads = kHeads},
-                    stream);
-  });
+                     .heads = kHeads};
+  };
+  add("step", [&](int i) { launch_kda_step(step(i), stream); });
+  add("step_stream", [&](int i) { launch_kda_step_stream(step(i), stream); });
   table += "\n";
 }
 
@@ -218,7 +219,7 @@ void kda_decode() {
   const KdaData data(512);
   std::string table;
   for (const int64_t batch : {1, 8, 32, 64, 128, 256, 512}) kda_row(batch, data, pool.as(), kSlots, table);
-  std::printf("KDA decode, us and %% of in-place bandwidth (64 heads, FP32 state); step: conv, gates, norms, recurrence, output norm in one\n    B      columns   tiles32late       tiles32       tiles16          head          step\n%s",
+  std::printf("KDA decode, us and %% of in-place bandwidth (64 heads, FP32 state); step: conv, gates, norms, recurrence, output norm in one\n    B      columns   tiles32late       tiles32       tiles16          head      single32        stream          step   step_stream\n%s",
               table.c_str());
 }
 
@@ -375,7 +376,7 @@ double difference(const float* a, const float* b, int64_t count) {
 }
 
 /// The step in one launch against the four ops one after the other.
-bool check_step() {
+bool check_step(const char* name, void (*launch)(const KdaStepArgs&, void*)) {
   constexpr int64_t kH = 3;
   constexpr int64_t kC = kH * kWidth;
   constexpr int64_t kState = kH * kWidth * kWidth;
@@ -390,7 +391,7 @@ bool check_step() {
   const auto n = static_cast<int32_t>(batch);
   const Batch ragged{begin.as<int32_t>(), start.as<int32_t>(), n, n};
   const Vector a_log{d.a_log.as<void>(), Type::kF32}, dt_bias{d.dt_bias.as<void>(), Type::kF32}, norm{d.norm.as<void>(), Type::kF32};
-  launch_kda_step({.raw = {d.raw.as(), 3 * kC}, .conv = d.conv.as(), .ring = d.ring.as(), .ring_slot = 9 * kC, .ring_row = 3 * kC, .ring_rows = 3, .slot = slot.as<int32_t>(), .start = start.as<int32_t>(), .a = {d.a.as(), kC}, .b = {d.b.as(), kH}, .a_log = a_log, .dt_bias = dt_bias, .lower_bound = -5, .states = states.as(), .states_stride = kState, .state_in = in.as<int32_t>(), .state_out = to.as<int32_t>(), .gate = {d.gate.as(), kC}, .norm_weight = norm, .eps = 1e-5f, .out = {d.out.as(), kC}, .sequences = n, .heads = kH}, stream);
+  launch({.raw = {d.raw.as(), 3 * kC}, .conv = d.conv.as(), .ring = d.ring.as(), .ring_slot = 9 * kC, .ring_row = 3 * kC, .ring_rows = 3, .slot = slot.as<int32_t>(), .start = start.as<int32_t>(), .a = {d.a.as(), kC}, .b = {d.b.as(), kH}, .a_log = a_log, .dt_bias = dt_bias, .lower_bound = -5, .states = states.as(), .states_stride = kState, .state_in = in.as<int32_t>(), .state_out = to.as<int32_t>(), .gate = {d.gate.as(), kC}, .norm_weight = norm, .eps = 1e-5f, .out = {d.out.as(), kC}, .sequences = n, .heads = kH}, stream);
   launch_short_conv({.x = {d.raw.as(), 3 * kC}, .weight = {d.conv.as<void>(), Type::kF32}, .weight_stride = 4, .ring = ring_two.as<void>(), .ring_type = Type::kF32, .ring_slot = 9 * kC, .ring_row = 3 * kC, .slot = slot.as<int32_t>(), .batch = ragged, .out = {mixed.as(), 3 * kC}, .channels = 3 * kC, .taps = 4, .ring_rows = 3}, stream);
   launch_kda_gate({.a = {d.a.as(), kC}, .b = {d.b.as(), kH}, .a_log = a_log, .dt_bias = dt_bias, .bounded = true, .lower_bound = -5, .g = {g.as(), kC}, .beta = {beta.as(), kH}, .tokens = n, .heads = kH, .keys = kWidth}, stream);
   launch_recurrence_128({.q = {mixed.as(), 3 * kC, kWidth}, .k = {mixed.as() + kC, 3 * kC, kWidth}, .v = {mixed.as() + 2 * kC, 3 * kC, kWidth}, .g = {g.as(), kC}, .beta = {beta.as(), kH}, .entering = states_two.as(), .entering_stride = kState, .state_in = in.as<int32_t>(), .states = states_two.as(), .states_stride = kState, .state_out = to.as<int32_t>(), .batch = ragged, .o = {o.as(), kC, kWidth}, .pair_m = nullptr, .pair_h = nullptr, .pair_m_stride = 0, .pair_h_stride = 0, .heads = kH, .keys = kWidth, .values = kWidth}, KdaRung::kAuto, stream);
@@ -400,8 +401,8 @@ bool check_step() {
   const double e_state = difference(states.as(), states_two.as(), 2 * batch * kState);
   const double e_ring = difference(d.ring.as(), ring_two.as(), (batch + 1) * 9 * kC);
   const bool good = e_out < 2e-6 && e_state < 2e-6 && e_ring == 0;
-  std::printf("kda step against its four ops: output %.1e, states %.1e, ring %.1e: %s\n", e_out, e_state, e_ring, good ? "ok" : "WRONG");
-  std::fprintf(json, "{\"what\": \"kda_step error\", \"output\": %.3e, \"states\": %.3e, \"ring\": %.3e}\n", e_out, e_state, e_ring);
+  std::printf("kda %s against its four ops: output %.1e, states %.1e, ring %.1e: %s\n", name, e_out, e_state, e_ring, good ? "ok" : "WRONG");
+  std::fprintf(json, "{\"what\": \"kda_%s error\", \"output\": %.3e, \"states\": %.3e, \"ring\": %.3e}\n", name, e_out, e_state, e_ring);
   return good;
 }
 
@@ -421,7 +422,8 @@ int main(int argc, char** argv) {
   BENCH_CUDA(cudaGetDeviceProperties(&properties, 0));
   BENCH_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
   std::printf("%s, %d multiprocessors, L2 %d MB\n", properties.name, properties.multiProcessorCount, properties.l2CacheSize >> 20);
-  const bool good = check_step();
+  const bool step_good = check_step("step", launch_kda_step);
+  const bool good = check_step("step_stream", launch_kda_step_stream) && step_good;
   bandwidth();
   kda_decode();
   products();

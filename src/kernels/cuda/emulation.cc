@@ -66,6 +66,8 @@ struct Engine {
   int live = 0;
   int arrived = 0;
   uint32_t generation = 0;
+  std::array<int, 16> part_arrived{};
+  std::array<uint32_t, 16> part_generation{};
   int current = -1;
   void* scheduler = nullptr;
   const std::function<void()>* body = nullptr;
@@ -151,6 +153,15 @@ void warp_barrier() {
   ++warp.arrived;
   release_warp(warp);
   while (warp.generation == generation) yield();
+}
+
+void pause() { yield(); }
+
+void part_barrier(int id, int threads) {
+  const auto i = static_cast<size_t>(id);
+  const uint32_t generation = engine.part_generation[i];
+  if (++engine.part_arrived[i] == threads) engine.part_arrived[i] = 0, ++engine.part_generation[i];
+  while (engine.part_generation[i] == generation) yield();
 }
 
 uint64_t exchange(uint64_t mine, int from) {

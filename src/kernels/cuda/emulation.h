@@ -21,6 +21,10 @@ extern Dim3 block_index, block_size, grid_size, thread_index;
 void* dynamic_shared();
 void block_barrier();
 void warp_barrier();
+/// Lets other threads run.
+void pause();
+/// A barrier of `threads` threads of the block, by number.
+void part_barrier(int id, int threads);
 /// All live lanes of the warp give 64 bits; the result is what `lane` gave.
 uint64_t exchange(uint64_t mine, int lane);
 unsigned ballot(bool predicate);

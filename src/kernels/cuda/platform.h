@@ -3,10 +3,28 @@
 
 #ifdef LATHE_CUDA_EMULATED
 #include "kernels/cuda/emulation.h"
+
+namespace lathe::kernels::cuda {
+inline int multiprocessors() { return 3; }  // few, so that blocks go over several pieces of work
+}  // namespace lathe::kernels::cuda
 #else
 #include <cuda_runtime.h>
 
 #include <cstdint>
+
+namespace lathe::kernels::cuda {
+/// Of the current device; all devices of a process are alike.
+inline int multiprocessors() {
+  static const int count = [] {
+    int device = 0;
+    int found = 0;
+    cudaGetDevice(&device);
+    cudaDeviceGetAttribute(&found, cudaDevAttrMultiProcessorCount, device);
+    return found > 0 ? found : 1;
+  }();
+  return count;
+}
+}  // namespace lathe::kernels::cuda
 
 #define LATHE_DYNAMIC_SHARED(T, name)                               \
   extern __shared__ __align__(128) unsigned char lathe_dynamic[]; \

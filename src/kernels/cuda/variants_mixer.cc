@@ -193,6 +193,7 @@ constexpr std::array kTable = {
     ops::Variant{.op = OpId::kKdaRecurrence, .name = "tiles128_16", .supports = is_128, .run = recurrence_128<KdaRung::kTiles16>},
     ops::Variant{.op = OpId::kKdaRecurrence, .name = "tiles128_32", .supports = is_128, .run = recurrence_128<KdaRung::kTiles32>},
     ops::Variant{.op = OpId::kKdaRecurrence, .name = "tiles128_late", .supports = is_128, .run = recurrence_128<KdaRung::kTiles32Late>},
+    ops::Variant{.op = OpId::kKdaRecurrence, .name = "stream128", .supports = is_128, .run = recurrence_128<KdaRung::kStream>},
     ops::Variant{.op = OpId::kKdaRecurrence, .name = "head128", .supports = is_128, .run = recurrence_128<KdaRung::kHead>},
     ops::Variant{.op = OpId::kKdaRecurrence, .name = "columns128", .supports = is_128, .run = recurrence_128<KdaRung::kColumns>},
     ops::Variant{.op = OpId::kKdaRecurrence,

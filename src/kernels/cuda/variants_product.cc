@@ -133,11 +133,11 @@ void route(const void* params, const LaunchContext& context) {
                context.stream);
 }
 
-/// Everything but where the values lie is the same for all experts.
+/// Everything but where the values lie is the same for all experts, their dtypes too.
 bool alike(const ops::MatrixStack& stack) {
   return std::all_of(stack.items, stack.items + stack.count, [&](const MatrixView& m) {
     const MatrixView& first = stack.items[0];
-    return m.values.step(0) == first.values.step(0) && m.block_rows == first.block_rows && m.block_cols == first.block_cols && m.row_offset == first.row_offset &&
+    return m.values.dtype == first.values.dtype && m.scaled() == first.scaled() && m.values.step(0) == first.values.step(0) && m.block_rows == first.block_rows && m.block_cols == first.block_cols && m.row_offset == first.row_offset &&
            m.col_offset == first.col_offset && (!m.scaled() || m.scales.step(0) == first.scales.step(0));
   });
 }

@@ -1,0 +1,285 @@
+// The gated delta rule for many heads of 128 x 128: blocks that stay, one a multiprocessor, through which the states stream (docs/kernels/kda_decode.md).
+//
+// Roles     Warp 8 moves whole states of 64 KiB, which lie in one piece, between memory and three stages in shared memory by bulk copies: two are always on
+//           their way while the third is worked on. Warps 4–7 prepare tokens up to four ahead. Warps 0–3 have 32 columns each and do the arithmetic.
+// Order     Items are heads of sequences, block b has items b, b + blocks, …; every role goes through them, and their tokens, in the same order.
+// Bits      Those of the tiles in kda_decode.cu.
+
+#include "kernels/cuda/async_copy.h"
+#include "kernels/cuda/kda_tile.h"
+
+namespace lathe::kernels::cuda {
+namespace {
+
+constexpr int kStages = 3;
+constexpr int kSlots = 4;
+constexpr int kWorkers = 4;    // warps
+constexpr int kPreparers = 4;  // warps; token n belongs to warp n mod 4, and to slot n mod 4
+constexpr int kStreamThreads = 32 * (kWorkers + kPreparers + 1);
+constexpr unsigned kStateBytes = kStateSize * 4;
+constexpr int kTaps = 4;
+static_assert(kSlots == kPreparers);
+
+enum Flag : int { kFirst = 1, kLast = 2, kZero = 4, kStop = 8 };
+
+/// A prepared token.
+struct Slot {
+  Channel channels[kKeys];
+  float v[kValues];
+  float out_scale[kValues];  ///< of the whole step: norm weight times σ(gate)
+  float qk, beta;
+  int flags;
+  int t, h, out;
+};
+
+__device__ __forceinline__ int sequences_of(const RecurrenceArgs& p) { return p.batch.sequences; }
+__device__ __forceinline__ int sequences_of(const KdaStepArgs& p) { return p.sequences; }
+__device__ __forceinline__ int first_token(const RecurrenceArgs& p, int s) { return p.batch.begin[s]; }
+__device__ __forceinline__ int first_token(const KdaStepArgs&, int s) { return s; }
+__device__ __forceinline__ const float* entering_of(const RecurrenceArgs& p, int64_t in) { return p.entering + in * p.entering_stride; }
+__device__ __forceinline__ const float* entering_of(const KdaStepArgs& p, int64_t in) { return p.states + in * p.states_stride; }
+
+/// The items of this block that have tokens.
+template <class Args>
+struct Items {
+  const Args& p;
+  int item = static_cast<int>(blockIdx.x);
+  int begin = 0, end = 0;
+  int number = -1;
+
+  __device__ __forceinline__ explicit Items(const Args& args) : p(args) {}
+  __device__ __forceinline__ int sequence() const { return item / p.heads; }
+  __device__ __forceinline__ int head() const { return item % p.heads; }
+  /// False: there are no more.
+  __device__ __forceinline__ bool next() {
+    if (number >= 0) item += static_cast<int>(gridDim.x);
+    for (; item < sequences_of(p) * p.heads; item += static_cast<int>(gridDim.x)) {
+      begin = first_token(p, sequence()), end = first_token(p, sequence() + 1);
+      if (begin == end) continue;
+      ++number;
+      return true;
+    }
+    return false;
+  }
+};
+
+/// The convolution's output and the gates of one head are made here.
+__device__ void fill_slot(const KdaStepArgs& p, int64_t s, int64_t h, Slot& slot) {
+  const int lane = static_cast<int>(threadIdx.x) & 31;
+  const int start = p.start[s];
+  const int64_t all = static_cast<int64_t>(p.heads) * kKeys;
+  float* const ring = p.ring + p.slot[s] * p.ring_slot;
+  const int64_t newest = start % p.ring_rows * p.ring_row;
+  const int64_t back1 = (start + p.ring_rows - 1) % p.ring_rows * p.ring_row;
+  const int64_t back2 = (start + 2 * p.ring_rows - 2) % p.ring_rows * p.ring_row;
+  const int64_t back3 = (start + 3 * p.ring_rows - 3) % p.ring_rows * p.ring_row;
+  float mixed[3][4], e[4];
+  float4 w[3][4];
+  float x[3][4], x1[3][4], x2[3][4], x3[3][4], a[4], gate[4];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const int64_t here = h * kKeys + lane + 32 * i;
+#pragma unroll
+    for (int part = 0; part < 3; ++part) {
+      const int64_t c = part * all + here;
+      w[part][i] = *reinterpret_cast<const float4*>(p.conv + c * kTaps);
+      x[part][i] = p.raw.data[s * p.raw.stride + c];
+      x1[part][i] = start >= 1 ? ring[back1 + c] : 0.0f;
+      x2[part][i] = start >= 2 ? ring[back2 + c] : 0.0f;
+      x3[part][i] = start >= 3 ? ring[back3 + c] : 0.0f;
+    }
+    a[i] = p.a.data[s * p.a.stride + here] + element(p.dt_bias, here);
+    gate[i] = p.gate.data[s * p.gate.stride + here];
+  }
+  const float rate = expf(element(p.a_log, h));
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+#pragma unroll
+    for (int part = 0; part < 3; ++part) {
+      const float z = fmaf(w[part][i].w, x[part][i], fmaf(w[part][i].z, x1[part][i], fmaf(w[part][i].y, x2[part][i], w[part][i].x * x3[part][i])));
+      mixed[part][i] = z / (1.0f + expf(-z));
+      ring[newest + part * all + h * kKeys + lane + 32 * i] = x[part][i];
+    }
+    e[i] = p.lower_bound / (1.0f + expf(-rate * a[i]));
+    slot.v[lane + 32 * i] = mixed[2][i];
+    slot.out_scale[lane + 32 * i] = element(p.norm_weight, lane + 32 * i) / (1.0f + expf(-gate[i]));
+  }
+  const float qk = normalise(mixed[0], mixed[1], e, slot.channels);
+  if (lane == 0) slot.qk = qk, slot.beta = 1.0f / (1.0f + expf(-p.b.data[s * p.b.stride + h]));
+}
+
+__device__ void fill_slot(const RecurrenceArgs& p, int64_t t, int64_t h, Slot& slot) {
+  const int lane = static_cast<int>(threadIdx.x) & 31;
+  const float* const v = p.v.data + t * p.v.outer + h * p.v.inner;
+  float mine[4];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) mine[i] = v[lane + 32 * i];
+  const float beta = p.beta.data[t * p.beta.stride + h];
+  const float qk = prepare(p, t, h, slot.channels);
+#pragma unroll
+  for (int i = 0; i < 4; ++i) slot.v[lane + 32 * i] = mine[i];
+  if (lane == 0) slot.qk = qk, slot.beta = beta;
+}
+
+struct Barriers {
+  Barrier loaded[kStages], worked[kStages];
+  Barrier prepared[kSlots], taken[kSlots];
+};
+
+/// One thread.
+template <class Args>
+__device__ void move_states(const Args& p, float* stages, Barriers& b) {
+  Items<Args> ahead(p);
+  const auto load_next = [&]() {
+    if (!ahead.next()) return;
+    const int stage = ahead.number % kStages;
+    const int in = p.state_in[ahead.sequence()];
+    if (in < 0) {
+      barrier_arrive(&b.loaded[stage]);
+      return;
+    }
+    barrier_arrive_expect(&b.loaded[stage], kStateBytes);
+    bulk_load(stages + stage * kStateSize, entering_of(p, in) + ahead.head() * kStateSize, kStateBytes, &b.loaded[stage]);
+  };
+  for (int i = 0; i < kStages; ++i) load_next();
+  Items<Args> items(p);
+  while (items.next()) {
+    const int stage = items.number % kStages;
+    const int out = p.state_out[items.end - 1];
+    barrier_wait(&b.worked[stage], static_cast<unsigned>(items.number / kStages) & 1u);
+    if (out >= 0) {
+      bulk_store(p.states + out * p.states_stride + items.head() * kStateSize, stages + stage * kStateSize, kStateBytes);
+      bulk_stores_read();
+    }
+    load_next();
+  }
+  bulk_stores_done();
+}
+
+template <class Args>
+__device__ void prepare_tokens(const Args& p, Slot* slots, Barriers& b) {
+  const int warp = static_cast<int>(threadIdx.x) / 32 - kWorkers;
+  const int lane = static_cast<int>(threadIdx.x) & 31;
+  const auto wait_for_slot = [&](int number) {
+    if (number >= kSlots) barrier_wait(&b.taken[warp], static_cast<unsigned>(number / kSlots - 1) & 1u);
+  };
+  const auto post = [&]() {
+    __syncwarp();
+    if (lane == 0) barrier_arrive(&b.prepared[warp]);
+  };
+  Slot& slot = slots[warp];
+  int number = 0;
+  Items<Args> items(p);
+  while (items.next()) {
+    for (int t = items.begin; t < items.end; ++t, ++number) {
+      if (number % kSlots != warp) continue;
+      const int out = p.state_out[t];
+      const int in = p.state_in[items.sequence()];
+      wait_for_slot(number);
+      fill_slot(p, t, items.head(), slot);
+      if (lane == 0) {
+        slot.flags = (t == items.begin ? kFirst : 0) | (t + 1 == items.end ? kLast : 0) | (in < 0 ? kZero : 0);
+        slot.t = t, slot.h = items.head(), slot.out = out;
+      }
+      post();
+    }
+  }
+  if (number % kSlots != warp) return;
+  wait_for_slot(number);
+  if (lane == 0) slot.flags = kStop;
+  post();
+}
+
+__device__ __forceinline__ void write_output(const RecurrenceArgs& p, const Slot& slot, int column, const float* o, float*) {
+  if (Tile<32>::row(0) != 0) return;
+  float* const to = p.o.data + slot.t * p.o.outer + slot.h * p.o.inner + column;
+  to[0] = o[0], to[1] = o[1], to[2] = o[2], to[3] = o[3];
+}
+/// Gated norm over the head; `squares` has one number for each warp.
+__device__ __forceinline__ void write_output(const KdaStepArgs& p, const Slot& slot, int column, const float* o, float* squares) {
+  float square = fmaf(o[0], o[0], fmaf(o[1], o[1], fmaf(o[2], o[2], o[3] * o[3])));
+#pragma unroll
+  for (int mask = 1; mask < 8; mask <<= 1) square += __shfl_xor_sync(0xFFFFFFFFu, square, mask);
+  if (threadIdx.x % 32 == 0) squares[threadIdx.x / 32] = square;
+  part_barrier(1, 32 * kWorkers);
+  const float factor = rsqrtf(((squares[0] + squares[1]) + (squares[2] + squares[3])) * (1.0f / kValues) + p.eps);
+  if (Tile<32>::row(0) != 0) return;
+  float* const to = p.out.data + slot.t * p.out.stride + slot.h * kValues + column;
+#pragma unroll
+  for (int j = 0; j < 4; ++j) to[j] = o[j] * factor * slot.out_scale[column + j];
+}
+
+template <class Args>
+__device__ void work(const Args& p, float* stages, const Slot* slots, Barriers& b, float (*squares)[kWorkers]) {
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  const int lane = static_cast<int>(threadIdx.x) & 31;
+  const int first = warp * 32;
+  const int column = first + Tile<32>::column();
+  Tile<32> tile;
+  int item = 0;
+  for (int number = 0;; ++number) {
+    const Slot& slot = slots[number % kSlots];
+    barrier_wait(const_cast<Barrier*>(&b.prepared[number % kSlots]), static_cast<unsigned>(number / kSlots) & 1u);
+    const int flags = slot.flags;
+    if ((flags & kStop) != 0) return;
+    float* const stage = stages + item % kStages * kStateSize;
+    if ((flags & kFirst) != 0) {
+      barrier_wait(&b.loaded[item % kStages], static_cast<unsigned>(item / kStages) & 1u);
+      if ((flags & kZero) != 0) {
+        tile.zero();
+      } else {
+        tile.load_shared(stage, first);
+      }
+    }
+    float o[4];
+    tile.template step<true>(slot.channels, slot.v + column, slot.beta, slot.qk, o);
+    if ((flags & kLast) != 0) {
+      tile.save_shared(stage, first);
+      fence_for_bulk();
+      __syncwarp();
+      if (lane == 0) barrier_arrive(&b.worked[item % kStages]);
+      ++item;
+    } else if (slot.out >= 0) {
+      tile.save(p.states + slot.out * p.states_stride + slot.h * kStateSize + first);
+    }
+    write_output(p, slot, column, o, squares[number % 2]);
+    __syncwarp();
+    if (lane == 0) barrier_arrive(&b.taken[number % kSlots]);
+  }
+}
+
+template <class Args>
+__global__ void __launch_bounds__(kStreamThreads, 1) kda_stream(const Args p) {
+  LATHE_DYNAMIC_SHARED(float, stages);
+  __shared__ Slot slots[kSlots];
+  __shared__ Barriers barriers;
+  __shared__ float squares[2][kWorkers];
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < kStages; ++i) barrier_init(&barriers.loaded[i], 1), barrier_init(&barriers.worked[i], kWorkers);
+    for (int i = 0; i < kSlots; ++i) barrier_init(&barriers.prepared[i], 1), barrier_init(&barriers.taken[i], kWorkers);
+    barriers_ready();
+  }
+  __syncthreads();
+  if (warp < kWorkers) {
+    work(p, stages, slots, barriers, squares);
+  } else if (warp < kWorkers + kPreparers) {
+    prepare_tokens(p, slots, barriers);
+  } else if (threadIdx.x % 32 == 0) {
+    move_states(p, stages, barriers);
+  }
+}
+
+template <class Args>
+void launch(const Args& args, int64_t items, void* stream) {
+  const auto blocks = static_cast<unsigned>(items < multiprocessors() ? items : multiprocessors());
+  const auto kernel = kda_stream<Args>;
+  LATHE_LAUNCH(kernel, dim3(blocks), dim3(kStreamThreads), kStages * static_cast<int64_t>(kStateBytes), stream, args);
+}
+
+}  // namespace
+
+void launch_recurrence_stream(const RecurrenceArgs& args, void* stream) { launch(args, int64_t{args.batch.sequences} * args.heads, stream); }
+void launch_kda_step_stream(const KdaStepArgs& args, void* stream) { launch(args, int64_t{args.sequences} * args.heads, stream); }
+
+}  // namespace lathe::kernels::cuda
