@@ -6,6 +6,7 @@
 
 #include "base/file.h"
 #include "text/template_test_util.h"
+#include "text/tokenizer.h"
 
 namespace lathe::text {
 namespace {
@@ -105,45 +106,66 @@ TEST(ChatTemplate, ToolsAndResults) {
       << text;
 }
 
-/// Prompts of the trained model, made by the template's first implementation.
+/// One <|image|> a picture: its copies are made when the picture's size is known.
+std::string one_image_token(std::string text) {
+  for (size_t at; (at = text.find("<|image|><|image|>")) != std::string::npos;) text.erase(at, 9);
+  return text;
+}
+
+/// The content of a user's turn: a string, or a list when it begins with pictures.
+Json content_of(std::string text) {
+  const std::string picture = "<|begin_of_image|><|image|><|end_of_image|>";
+  Json::Array parts;
+  for (; text.starts_with(picture); text.erase(0, picture.size())) parts.push_back(json(R"({"type": "image"})"));
+  if (parts.empty()) return {text};
+  parts.push_back(json(R"({"type": "text"})"));
+  parts.back().set("text", text);
+  return {parts};
+}
+
+/// The JSON lines of the tools in a prompt, or null.
+Json tools_of(const std::string& prompt) {
+  Json::Array tools;
+  const size_t end = prompt.find("<|user|>");
+  for (size_t at = prompt.find("\n{\"name\""); at < end; at = prompt.find("\n{\"name\"", at + 1)) {
+    tools.push_back(json(prompt.substr(at + 1, prompt.find('\n', at + 1) - at - 1)));
+  }
+  return tools.empty() ? Json() : Json(tools);
+}
+
+/// Prompts of the trained model, text and tokens, made by the template's and the tokenizer's first implementations.
 TEST(ChatTemplate, GoldenPrompts) {
   const ChatTemplate chat = builtin();
+  const auto tokenizer = Tokenizer::load(kBuiltin + "/tokenizer.json");
+  ASSERT_TRUE(tokenizer) << tokenizer.error().message;
   const auto golden = config::read_json_file(std::string(LATHE_SOURCE_DIR) + "/data/golden/tiny/golden.json");
   ASSERT_TRUE(golden) << golden.error().message;
   size_t compared = 0;
   for (const Json& entry : golden->as_array()) {
     if (!entry.find("prompt_text")->is_string()) continue;
-    std::string want = entry.find("prompt_text")->as_string();
+    const std::string want = one_image_token(entry.find("prompt_text")->as_string());
     if (want.find("<|user|>") == std::string::npos) continue;  // raw text
     const size_t user = want.find("<|user|>") + 8;
-    std::string content = want.substr(user, want.find("<|assistant|>", user) - user);
-    // One <|image|> a picture: its copies are made when the picture's size is known.
-    for (std::string* text : {&want, &content}) {
-      for (size_t at; (at = text->find("<|image|><|image|>")) != std::string::npos;) text->erase(at, 9);
-    }
-    Json::Array parts;
-    const std::string picture = "<|begin_of_image|><|image|><|end_of_image|>";
-    for (; content.starts_with(picture); content.erase(0, picture.size())) parts.push_back(json(R"({"type": "image"})"));
-    parts.push_back(json(R"({"type": "text"})"));
-    parts.back().set("text", content);
-    EXPECT_EQ(parts.size() - 1, entry.find("images")->as_array().size());
     Json message = json(R"({"role": "user"})");
-    if (parts.size() == 1) {
-      message.set("content", content);
-    } else {
-      message.set("content", Json(parts));
-    }
+    message.set("content", content_of(want.substr(user, want.find("<|assistant|>", user) - user)));
     const Json messages(Json::Array{message});
-    Json::Array tools;
-    for (size_t at = want.find("\n{\"name\""); at < user; at = want.find("\n{\"name\"", at + 1))
-      tools.push_back(json(want.substr(at + 1, want.find('\n', at + 1) - at - 1)));
-    const Json tool_list = tools.empty() ? Json() : Json(tools);
-    RenderInput input{.messages = &messages, .tools = &tool_list};
+    const Json tools = tools_of(want);
+    RenderInput input{.messages = &messages, .tools = &tools};
     const size_t effort = want.find("Effort: ") + 8;
     input.variables.emplace_back("reasoning_effort", want.substr(effort, want.find('<', effort) - effort));
     const auto text = chat.render(input);
     ASSERT_TRUE(text) << text.error().message;
     EXPECT_EQ(text->text, want);
+
+    const auto ids = (*tokenizer)->encode_marked(*text);
+    ASSERT_TRUE(ids) << ids.error().message;
+    std::vector<TokenId> want_ids;
+    for (const Json& id : entry.find("ids")->as_array()) {
+      constexpr TokenId kImage = 3578;
+      const auto value = static_cast<TokenId>(id.as_int());
+      if (value != kImage || want_ids.back() != kImage) want_ids.push_back(value);
+    }
+    EXPECT_EQ(*ids, want_ids) << entry.find("name")->as_string();
     ++compared;
   }
   EXPECT_EQ(compared, 15u);

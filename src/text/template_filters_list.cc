@@ -179,7 +179,8 @@ Result<Value> map(Runtime& r, const Value& input, const CallArgs& args) {
     if (bound[0] == nullptr) return r.fail("'map' needs the name of a filter or attribute=…");
     for (const Value& element : list->items) {
       LATHE_TRY(Value key, key_of(r, element, bound[0], false, bound[1]));
-      mapped.push_back(key.is_undefined() && bound[1] != nullptr ? *bound[1] : std::move(key));
+      if (key.is_undefined() && bound[1] != nullptr) key = *bound[1];
+      mapped.push_back(std::move(key));
     }
     return r.list(std::move(mapped));
   }

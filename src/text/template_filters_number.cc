@@ -36,7 +36,6 @@ Result<Value> to_int(Runtime& r, const Value& input, const CallArgs& args) {
   LATHE_TRY(const int64_t base, int_argument(r, bound[1], "base", 10));
   if (input.is_undefined()) return r.fail("an undefined value is no number");
   if (base < 2 || base > 36) return r.fail("the base {} is outside 2 to 36", base);
-  const Value fallback = bound[0] == nullptr ? Value(int64_t{0}) : *bound[0];
   std::optional<double> real;
   if (const MarkedText* text = input.string()) {
     LATHE_TRY_VOID(r.charge(text->text.size()));
@@ -47,7 +46,7 @@ Result<Value> to_int(Runtime& r, const Value& input, const CallArgs& args) {
   } else if (input.is_number()) {
     return Value(input.as_int());
   }
-  if (!real || !(std::fabs(*real) < kInt64Range)) return fallback;
+  if (!real || !(std::fabs(*real) < kInt64Range)) return bound[0] == nullptr ? Value(int64_t{0}) : *bound[0];
   return Value(static_cast<int64_t>(*real));
 }
 

@@ -56,10 +56,20 @@ Result<Value> strftime_now(Runtime& r, const CallArgs& args) {
   return r.data_string(std::move(out));
 }
 
-/// Text of one value for a conversion: s, d, i, f, g, x, r, with flags, width and precision.
-Result<MarkedText> converted(Runtime& r, const Value& value, char kind, bool left, char fill, int64_t width, int64_t precision) {
+/// One %…: flags, width, precision (negative: none) and what to convert to.
+struct Conversion {
+  bool left = false;
+  char fill = ' ';
+  int64_t width = 0;
+  int64_t precision = -1;
+  char kind = 's';
+};
+
+/// Text of one value for a conversion to s, d, i, f, g, x or r.
+Result<MarkedText> converted(Runtime& r, const Value& value, const Conversion& conversion) {
+  const auto& [left, fill, width, precision, kind] = conversion;
   MarkedText out;
-  const auto number = [&](std::string text) { append(out, text, Mark::kValue); };
+  const auto number = [&](const std::string& text) { append(out, text, Mark::kValue); };
   if (kind == 's') {
     LATHE_TRY(out, r.text_of(value));
     if (precision >= 0) {
@@ -70,7 +80,7 @@ Result<MarkedText> converted(Runtime& r, const Value& value, char kind, bool lef
     LATHE_TRY_VOID(r.charge(value.weight()));
     std::string text;
     if (!append_repr(text, value, r.bytes_max())) return r.too_large();
-    number(std::move(text));
+    number(text);
   } else if (!value.is_number()) {
     return r.fail("'%{}' needs a number, not {}", kind, value.kind_name());
   } else if (kind == 'd' || kind == 'i' || kind == 'x') {
@@ -139,17 +149,19 @@ Result<Value> format_percent(Runtime& runtime, const MarkedText& format, const V
       ++at;
       continue;
     }
-    bool left = false;
-    char fill = ' ';
-    for (; at < text.size() && (text[at] == '-' || text[at] == '0'); ++at) (text[at] == '-' ? left = true : fill = '0');
-    LATHE_TRY(const int64_t width, digits(runtime, text, at));
-    int64_t precision = -1;
+    Conversion conversion;
+    for (; at < text.size() && (text[at] == '-' || text[at] == '0'); ++at) {
+      if (text[at] == '-') conversion.left = true;
+      if (text[at] == '0') conversion.fill = '0';
+    }
+    LATHE_TRY(conversion.width, digits(runtime, text, at));
     if (at < text.size() && text[at] == '.') {
-      LATHE_TRY(precision, digits(runtime, text, ++at));
+      LATHE_TRY(conversion.precision, digits(runtime, text, ++at));
     }
     if (at == text.size()) return runtime.fail("the format ends inside a conversion");
     if (tuple ? used >= several->items.size() : used > 0) return runtime.fail("fewer values than conversions in a format");
-    LATHE_TRY(const MarkedText piece, converted(runtime, tuple ? several->items[used] : values, text[at], left, fill, width, precision));
+    conversion.kind = text[at];
+    LATHE_TRY(const MarkedText piece, converted(runtime, tuple ? several->items[used] : values, conversion));
     ++used;
     ++at;
     append(out, piece);
