@@ -9,7 +9,7 @@ budget=${2:-0}
 if [ ! -f fuzz/CMakeLists.txt ]; then echo "fuzz: no targets"; exit 0; fi
 if ! command -v clang++-19 >/dev/null; then echo "fuzz: skipped, no clang++-19"; exit 0; fi
 cmake --preset fuzz >/dev/null
-cmake --build --preset fuzz -j "$(nproc)" >/dev/null
+cmake --build --preset fuzz --target fuzz_all -j "$(nproc)" >/dev/null
 
 mapfile -t targets < <(find build/fuzz/fuzz -maxdepth 1 -type f -perm -u+x | sort)
 if [ ${#targets[@]} = 0 ]; then echo "fuzz: the preset built no targets" >&2; exit 1; fi

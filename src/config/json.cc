@@ -54,7 +54,13 @@ class Builder {
   bool on_uint64(uint64_t value, bj::string_view, bj::error_code&) {
     return add(value <= INT64_MAX ? Json(static_cast<int64_t>(value)) : Json(static_cast<double>(value)));
   }
-  bool on_double(double value, bj::string_view, bj::error_code&) { return add(Json(value)); }
+  bool on_double(double value, bj::string_view, bj::error_code& code) {
+    if (!std::isfinite(value)) {  // beyond a double: it could not be written again
+      code = bj::error::exponent_overflow;
+      return false;
+    }
+    return add(Json(value));
+  }
   bool on_bool(bool value, bj::error_code&) { return add(Json(value)); }
   bool on_null(bj::error_code&) { return add(Json()); }
   bool on_comment_part(bj::string_view, bj::error_code&) { return true; }

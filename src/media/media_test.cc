@@ -56,6 +56,8 @@ TEST(Png, BadFilesEndInASentence) {
     (void)decode(flipped);  // may or may not decode, must not crash
   }
   EXPECT_NE(decode("\xFF\xD8\xFF\xE0 jpeg").error().message.find("JPEG"), std::string::npos);
+  EXPECT_NE(decode(std::string("RIFF\0\0\0\0WEBPVP8 ", 16)).error().message.find("WebP"), std::string::npos);
+  for (const char* stub : {"", "RIFF", "RIFF8", "GIF8", "\xFF\xD8"}) EXPECT_FALSE(decode(stub).has_value()) << stub;
   EXPECT_NE(read_image("/nonexistent.png").error().message.find("/nonexistent.png"), std::string::npos);
 }
 

@@ -71,7 +71,7 @@ const char* other_format(std::span<const std::byte> bytes) {
   const std::string_view head(reinterpret_cast<const char*>(bytes.data()), std::min<size_t>(bytes.size(), 12));
   if (head.starts_with("\xFF\xD8\xFF")) return "JPEG";
   if (head.starts_with("GIF8")) return "GIF";
-  if (head.starts_with("RIFF") && head.substr(8) == "WEBP") return "WebP";
+  if (head.size() == 12 && head.starts_with("RIFF") && head.ends_with("WEBP")) return "WebP";
   return nullptr;
 }
 

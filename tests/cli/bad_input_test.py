@@ -1,0 +1,210 @@
+"""Bad input: exit code 2 or 1, one sentence on stderr that names the thing and the value, nothing on stdout.
+
+Usage: bad_input_test.py LATHE SOURCE
+"""
+
+import json
+import os
+import sys
+import tempfile
+import unittest
+
+import clilib
+
+USAGE, FAILURE = 2, 1
+
+
+class BadInput(unittest.TestCase):
+    lathe = None  # set by main
+
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory(prefix="lathe_cli_")  # pylint: disable=consider-using-with
+        cls.base = os.path.join(cls.lathe.data, "golden", "base")
+        cls.ids = cls.write("ids.json", b"[1, 2, 3, 4]")
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.folder.cleanup()
+
+    @classmethod
+    def path(cls, name):
+        return os.path.join(cls.folder.name, name)
+
+    @classmethod
+    def write(cls, name, data):
+        with open(cls.path(name), "wb") as file:
+            file.write(data)
+        return cls.path(name)
+
+    def refuse(self, code, words, *arguments, stdin=b"", env=None):
+        done = self.lathe.run(*arguments, stdin=stdin, env=env)
+        said = done.stderr.decode(errors="replace")
+        place = f"lathe {' '.join(arguments)}: {said}"
+        self.assertEqual(done.returncode, code, place)
+        self.assertEqual(done.stdout, b"", place)
+        self.assertTrue(said.startswith("error: ") and said.endswith("\n") and said.count("\n") == 1, place)
+        for word in words:
+            self.assertIn(word, said, place)
+
+    def refuse_model(self, code, words, model):
+        """A model that logits must not take."""
+        self.refuse(code, words, "logits", model, "--log-level", "error", "--ids", self.ids, "--out", self.path("none.safetensors"))
+        self.assertFalse(os.path.exists(self.path("none.safetensors")))
+
+    def test_command_line(self):
+        for words, arguments in [
+            (["needs a verb", "run"], []),
+            (["frobnicate", "run"], ["frobnicate"]),
+            (["--frobnicate"], ["--frobnicate"]),
+            (["schema"], ["config"]),
+            (["frob", "schema"], ["config", "frob"]),
+            (["--nope"], ["run", "-p", "hi", "--nope"]),
+            (["word"], ["run", "-p", "hi", "MODEL", "word"]),
+            (["--stop"], ["run", "-p", "hi", "--stop"]),
+            (["every", "0"], ["eval", "--every", "0"]),
+            (["batch", "0"], ["inspect", "--batch", "0"]),
+        ]:
+            self.refuse(USAGE, words, *arguments)
+
+    def test_values_of_settings(self):
+        for words, arguments in [
+            (["temperature", "-1", "0 to 100"], ["--temperature", "-1"]),
+            (["temperature", "warm"], ["--temperature", "warm"]),
+            (["threads", "-3", "0 to 4096"], ["-t", "-3"]),
+            (["top-p", "1.5"], ["--top-p", "1.5"]),
+            (["min-p", "2"], ["--min-p", "2"]),
+            (["seed", "1.5"], ["--seed", "1.5"]),
+            (["max-tokens", "0"], ["-n", "0"]),
+            (["dtype", "int4", "float32"], ["--dtype", "int4"]),
+            (["mla-prefill", "sideways"], ["--mla-prefill", "sideways"]),
+            (["context", "16777217"], ["--context", "16777217"]),
+            (["kernel", "'matmul'", "op=variant"], ["--kernel", "matmul"]),
+            (["matmul=nope", "scalar"], ["--kernel", "matmul=nope"]),
+            (["nope=ref", "matmul"], ["--kernel", "nope=ref"]),
+            (["mmx", "scalar"], ["--isa", "mmx"]),
+        ]:
+            self.refuse(USAGE, words, "run", "-p", "hi", *arguments)
+        self.refuse(USAGE, ["temperature", "-1", "LATHE_SAMPLING_TEMPERATURE"], "run", "-p", "hi", env={"LATHE_SAMPLING_TEMPERATURE": "-1"})
+        self.refuse(USAGE, ["LATHE_NONSENSE"], "run", "-p", "hi", env={"LATHE_NONSENSE": "1"})
+        self.refuse(USAGE, ["s.json", "nonsense"], "run", "-p", "hi", "--settings", self.write("s.json", b'{"nonsense": 1}'))
+
+    def test_prompt(self):
+        self.refuse(USAGE, ["prompt is empty"], "run", "-p", "")
+        self.refuse(USAGE, ["prompt is empty"], "run", "--raw")
+        self.refuse(USAGE, ["prompt is empty"], "run", "-f", "-")
+        self.refuse(USAGE, ["prompt is empty"], "run", "-f", self.write("empty.txt", b""))
+        self.refuse(USAGE, ["-p", "-f"], "run", "-p", "hi", "-f", self.ids)
+        self.refuse(USAGE, ["prompt has", "holds 2"], "run", "--raw", "-p", "Once upon a time there was a fox", "--context", "2")
+        self.refuse(USAGE, ["context", "16777216", "1048576"], "run", "-p", "hi", "--context", "16777216")
+        self.refuse(USAGE, ["--raw", "--system"], "run", "--raw", "--system", "x", "-p", "y")
+        self.refuse(USAGE, ["--raw", "--image"], "run", "--raw", "--image", "x.png", "-p", "y")
+        self.refuse(USAGE, ["--chat", "-p"], "run", "--chat", "-p", "y")
+        self.refuse(USAGE, ["reasoning-effort", "'huge'", "low"], "run", "--reasoning-effort", "huge", "-p", "y")
+        for bias, words in [("3", ["'3'", "ID=VALUE"]), ("x=1", ["'x=1'"]), ("999999=1", ["999999"]), ("1=nan", ["nan"]), ("-1=1", ["-1"])]:
+            self.refuse(USAGE, ["bias", *words], "run", "-p", "hi", f"--logit-bias={bias}")
+
+    def test_paths(self):
+        nowhere = self.path("nowhere")
+        for arguments in [["run", "-m", nowhere, "-p", "hi"], ["inspect", nowhere], ["selftest", nowhere], ["run", "-f", nowhere], ["eval", "--sets", nowhere],
+                          ["logits", "--ids", nowhere, "--out", self.path("o")], ["logits", nowhere, "--ids", self.ids, "--out", self.path("o")]]:
+            self.refuse(FAILURE, [nowhere, "No such file"], *arguments)
+        os.makedirs(self.path("no_model"), exist_ok=True)
+        self.refuse(FAILURE, ["no_model"], "run", "-m", self.path("no_model"), "-p", "hi")
+        self.refuse(FAILURE, ["no_model", "config.json"], "inspect", self.path("no_model"))
+        self.refuse(FAILURE, [nowhere], "run", "-p", "hi", "-n", "1", "--trace", os.path.join(nowhere, "trace.json"))
+
+    def test_pictures(self):
+        bad = self.write("bad.png", b"\x89PNG\r\n\x1a\nnonsense")
+        self.refuse(USAGE, [bad], "run", "-p", "what?", "--image", bad)
+        self.refuse(USAGE, [self.ids, "PNG"], "run", "-p", "what?", "--image", self.ids)
+        self.refuse(FAILURE, [self.path("none.png")], "run", "-p", "what?", "--image", self.path("none.png"))
+        apple = os.path.join(self.lathe.data, "golden", "tiny", "apple.png")
+        self.refuse(USAGE, ["prompt has", "context"], "run", "-p", "what?", "--context", "64", *["--image", apple] * 8)
+
+    def test_logits(self):
+        out = self.path("logits.safetensors")
+        for words, ids in [(["line", "column"], b"[1, 2"), (["expected a list"], b'{"ids": [1]}'), (["entry 1", "-4"], b"[1, -4]"), (["entry 0", '"a"'], b'["a"]'),
+                           (["512"], b"[1, 512]")]:
+            self.refuse(USAGE, words, "logits", self.base, "--log-level", "error", "--ids", self.write("bad_ids.json", ids), "--out", out)
+        for words, arguments in [(["chunk", "0"], ["--chunks", "2,0"]), (["--chunks", "'2,x'"], ["--chunks", "2,x"]), (["position", "4"], ["--at", "4"]), (["position", "-5"], ["--at=-5"]),
+                                 (["--decode-from", "-7"], ["--decode-from", "-7"]), (["--mtp", "draft layer"], ["--mtp"])]:
+            self.refuse(FAILURE if "--mtp" in words else USAGE, words, "logits", self.base, "--log-level", "error", "--ids", self.ids, "--out", out, *arguments)
+        self.refuse(USAGE, ["--ids", "--out"], "logits", self.base)
+        self.refuse(USAGE, ["no ids"], "logits", self.base, "--log-level", "error", "--ids", self.write("no_ids.json", b"[]"), "--out", out)
+        self.assertFalse(os.path.exists(out))
+
+    def test_weights(self):
+        weights = os.path.join(self.base, "model.safetensors")
+        with open(weights, "rb") as file:
+            data = file.read()
+        name = "model.language_model.embed_tokens.weight"
+
+        def cut(end):
+            return clilib.copy_model(self.base, self.path(f"cut{end}"), change={"model.safetensors": data[:end]})
+
+        for end in (len(data) - 1, 4096, 5, 0):
+            self.refuse_model(FAILURE, [f"cut{end}/model.safetensors"], cut(end))
+
+        def edited(what, edit):
+            return clilib.copy_model(self.base, self.path(what), tensors=edit)
+
+        def change(tensors, value):
+            tensors[name] = value
+
+        dtype, shape, values = clilib.read_tensors(weights)[name]
+        self.assertEqual((dtype, shape), ("BF16", [512, 128]))
+        self.refuse_model(USAGE, [name, "u8"], edited("dtype", lambda t: change(t, ("U8", shape, values[: len(values) // 2]))))
+        self.refuse_model(USAGE, [name, "511"], edited("shape", lambda t: change(t, (dtype, [511, 128], values[:-256]))))
+        self.refuse_model(FAILURE, [name], edited("missing", lambda t: t.pop(name)))
+        self.refuse_model(USAGE, ["model.surplus"], edited("extra", lambda t: t.update({"model.surplus": ("F32", [1], b"\0\0\0\0")})))
+
+    def test_config(self):
+        def model(what, change):
+            return clilib.copy_model(self.base, self.path(what), change=change)
+
+        def with_key(key, value):
+            return lambda text: json.dumps(dict(json.loads(text), **{key: value}))
+
+        self.refuse_model(USAGE, ["config.json", "line"], model("broken", {"config.json": b'{"model_type": '}))
+        self.refuse_model(USAGE, ["config.json", "model_type"], model("list", {"config.json": b"[]"}))
+        code = self.lathe.run("logits", model("llama", {"config.json": with_key("model_type", "llama")}), "--ids", self.ids, "--out", self.path("x"))
+        said = code.stderr.decode()
+        self.assertIn(code.returncode, (USAGE, FAILURE))
+        for word in ("error: ", "llama", "glm5_next"):
+            self.assertIn(word, said)
+        self.assertEqual(said.count("\n"), 1)
+
+        def without(key):
+            def edit(text):
+                config = json.loads(text)
+                del config["text_config"][key]
+                return json.dumps(config)
+
+            return edit
+
+        for key in ("index_kpool", "hidden_size", "swiglu_limit"):
+            self.refuse_model(USAGE, ["config.json", key], model("without_" + key, {"config.json": without(key)}))
+
+    def test_text_files(self):
+        builtin = self.lathe.builtin
+
+        def refuse(words, what, change):
+            self.refuse(USAGE, words, "run", "-m", clilib.copy_model(builtin, self.path(what), change=change), "-p", "hi")
+
+        refuse(["tokenizer.json", "line"], "tok_broken", {"tokenizer.json": b"{"})
+        refuse(["tokenizer.json", "model"], "tok_empty", {"tokenizer.json": b"{}"})
+        refuse(["chat_template.jinja", "line 1"], "template", {"chat_template.jinja": b"{% if %}"})
+
+        def more_tokens(text):
+            tokenizer = json.loads(text)
+            tokenizer["added_tokens"].append(dict(tokenizer["added_tokens"][0], id=9000, content="<|beyond|>"))
+            return json.dumps(tokenizer)
+
+        refuse(["9000", "3584"], "vocabulary", {"tokenizer.json": more_tokens})
+        self.refuse(FAILURE, ["no chat template", "--raw"], "run", "-m", clilib.copy_model(builtin, self.path("no_template"), without=("chat_template.jinja",)), "-p", "hi")
+
+
+if __name__ == "__main__":
+    BadInput.lathe = clilib.Lathe(sys.argv[1], sys.argv[2])
+    unittest.main(argv=sys.argv[:1])
