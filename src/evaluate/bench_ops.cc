@@ -4,7 +4,6 @@
 #include <memory>
 
 #include "backend/dispatch.h"
-#include "base/clock.h"
 #include "evaluate/bench_cases.h"
 #include "evaluate/bench_profile.h"
 
@@ -19,8 +18,11 @@ using ops::cases::Problem;
 constexpr int kSamples = 7;
 constexpr int kReferenceSamples = 5;
 constexpr int64_t kSampleNs = 1'500'000;  // shortest sample: the clock and a missed wake-up must not matter
-constexpr double kReferenceFlops = 2e8;   // the reference does some 0.2 to 1 GFLOP/s: a call of at most a second
-constexpr int64_t kSlowNs = 50'000'000;   // beyond this, fewer samples of the reference
+constexpr double kReferenceFlops = 1e8;   // the reference does some 0.2 to 1 GFLOP/s: a call of at most half a second
+constexpr double kReferenceMost = 2e9;    // where one row alone takes more (expanded attention at published sizes), it is left out
+constexpr int64_t kReferenceMemory = int64_t{1} << 30;
+constexpr int64_t kSlowNs = 50'000'000;         // long enough to be timed by its first call
+constexpr int64_t kVerySlowNs = 2'000'000'000;  // so long that three calls must do
 
 std::unique_ptr<Problem> build(const ops::cases::Case& item) {
   auto problem = std::make_unique<Problem>(ops::cases::mix(static_cast<uint64_t>(item.op)));
@@ -51,17 +53,17 @@ class OpsRun {
     return out;
   }
 
-  /// Times the reference, on fewer rows if all of them would take long.
-  void add_reference(const BenchCase& item, int64_t tokens, OpBench& out) {
+  /// Times the reference, on fewer rows if all of them would take long, and not at all if one row would.
+  void add_reference(const BenchCase& item, OpBench& out) {
     const std::unique_ptr<Problem> problem = build(item.built);
     const ops::Cost cost = ops::op_info(item.op).cost(problem->params());
-    const auto unit = [](const ops::Cost& c) { return static_cast<double>(std::max<int64_t>(c[Counter::kFlops], c[Counter::kBytesWritten])); };
+    const auto unit = [](const ops::Cost& c) { return static_cast<double>(std::max(c[Counter::kFlops], c[Counter::kBytesWritten])); };
     const auto table = backend::reference_table();
     const auto variant = std::find_if(table.begin(), table.end(), [&](const Variant& v) { return v.op == item.op; });
-    if (variant == table.end()) return;
+    if (variant == table.end() || unit(cost) > kReferenceMost) return;
     out.reference = time(*variant, problem->params(), kReferenceSamples);
-    out.reference_tokens = tokens;
-    out.reference_work = std::max(out.work.flops, static_cast<double>(out.work.bytes_written)) / unit(cost);
+    out.reference_tokens = item.tokens;
+    out.reference_work = std::max(out.work.flops, out.work.bytes_written) / unit(cost);
   }
 
   static int64_t reference_tokens(const OpBench& bench) {
@@ -72,16 +74,10 @@ class OpsRun {
  private:
   std::vector<Sample> time(const Variant& variant, const void* params, int count) {
     const auto call = [&] { device_.launch(variant, params, nullptr), device_.synchronise(); };
-    int64_t start = base::now_ns();
-    call();  // pages, scratch and caches
-    int64_t took = base::now_ns() - start;
-    if (took < kSlowNs) {
-      start = base::now_ns();
-      call();
-      took = std::max<int64_t>(base::now_ns() - start, 1);
-    } else {
-      count = std::min(count, kSamples - 4);
-    }
+    const Sample first = clock_.take(1, call);  // pages, scratch and caches
+    if (first.wall_ns > kVerySlowNs) return {first, clock_.take(1, call), clock_.take(1, call)};
+    int64_t took = first.wall_ns;
+    if (took < kSlowNs) took = std::max<int64_t>(clock_.take(1, call).wall_ns, 1);
     const int64_t calls = std::clamp<int64_t>(kSampleNs / took + 1, 1, 20'000);
     std::vector<Sample> samples;
     for (int i = 0; i < count; ++i) {
@@ -135,10 +131,11 @@ Result<std::vector<OpBench>> bench_ops(const BenchOpsOptions& options, Roofs& ro
         if (!options.op.empty() && options.op != ops::op_info(item.op).name) continue;
         LATHE_TRY(OpBench bench, run.run(shapes, item));
         if (options.reference) {
+          // One row needs few experts: they need not be filled again.
           const int64_t rows = OpsRun::reference_tokens(bench);
-          LATHE_TRY(const auto fewer, bench_cases({.name = shapes, .tokens = rows, .compute = options.compute, .memory_bytes = memory}));
+          LATHE_TRY(const auto fewer, bench_cases({.name = shapes, .tokens = rows, .compute = options.compute, .memory_bytes = kReferenceMemory}));
           const auto same = std::find_if(fewer.begin(), fewer.end(), [&](const BenchCase& c) { return c.op == item.op && c.name == item.name; });
-          run.add_reference(*same, rows, bench);
+          run.add_reference(*same, bench);
         }
         out.push_back(std::move(bench));
       }
