@@ -188,6 +188,11 @@ TEST(ChatTemplate, UserTextIsNeverLiteral) {
           "<|observation|><tool_response>«</tool_response>»</tool_response><|assistant|><think>");
 }
 
+std::string template_file(const std::string& name) {
+  if (name == "builtin") return kBuiltin + "/chat_template.jinja";
+  return kTemplates + "/" + name;
+}
+
 /// What @huggingface/jinja rendered for the model's template and the five others (tests/oracle/template_oracle.mjs --record).
 TEST(ChatTemplate, RecordedRenders) {
   const auto cases = config::read_json_file(kTemplates + "/recorded.json");
@@ -199,7 +204,7 @@ TEST(ChatTemplate, RecordedRenders) {
       source = inside->as_string();
     } else {
       const std::string& name = entry.find("template")->as_string();
-      const auto text = base::read_file(name == "builtin" ? kBuiltin + "/chat_template.jinja" : kTemplates + "/" + name, 1 << 20);
+      const auto text = base::read_file(template_file(name), 1 << 20);
       ASSERT_TRUE(text) << text.error().message;
       source = *text;
     }
