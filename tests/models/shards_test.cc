@@ -15,6 +15,7 @@ struct Cut {
   const char* directory;
   int ranks;
   Precision precision;
+  int64_t first = 0;  ///< two ranks: units of every shard that the first one holds; 0: the default cut
 };
 
 /// What a rank computes, and the uncut model: prefill in two pieces, then steps of one token.
@@ -38,6 +39,18 @@ RigOptions options(const Cut& cut) {
           .dispatch = {}};
 }
 
+/// A cut whose covers have other nodes than the halves of the tree.
+ShardPlan plan_for(const Cut& cut, const Glm5NextConfig& config, int rank) {
+  ShardPlan plan = default_shard_plan(config, rank, cut.ranks);
+  if (cut.first == 0) return plan;
+  for (tensor::Shard* shard : {&plan.kda_heads, &plan.mla_heads, &plan.dense_channels, &plan.shared_channels, &plan.experts, &plan.vocabulary}) {
+    if (shard->kind == tensor::ShardKind::kReplicated) continue;
+    shard->begin = rank == 0 ? 0 : cut.first;
+    shard->end = rank == 0 ? cut.first : shard->total;
+  }
+  return plan;
+}
+
 class Shards : public testing::TestWithParam<Cut> {};
 
 TEST_P(Shards, SameBitsAsUncut) {
@@ -56,7 +69,7 @@ TEST_P(Shards, SameBitsAsUncut) {
   for (size_t rank = 0; rank < ranks; ++rank) {
     threads.emplace_back([&, rank] {
       RigOptions mine = options(cut);
-      mine.model.shards = default_shard_plan(config, static_cast<int>(rank), cut.ranks);
+      mine.model.shards = plan_for(cut, config, static_cast<int>(rank));
       mine.model.groups = {
           .tp_kda = groups[0][rank].get(), .attn = groups[1][rank].get(), .tp_ffn = groups[2][rank].get(), .ep = groups[3][rank].get()};
       mine.dispatch.rank = static_cast<int32_t>(rank);
@@ -84,6 +97,8 @@ INSTANTIATE_TEST_SUITE_P(Cuts, Shards,
                          testing::Values(Cut{"base_2", "golden/base", 2, Precision::kExact}, Cut{"base_4", "golden/base", 4, Precision::kExact},
                                          Cut{"builtin_2", "builtin", 2, Precision::kExact}, Cut{"builtin_3", "builtin", 3, Precision::kExact},
                                          Cut{"builtin_4", "builtin", 4, Precision::kExact}, Cut{"builtin_3_fast", "builtin", 3, Precision::kFast},
+                                         Cut{"builtin_1_and_rest", "builtin", 2, Precision::kExact, 1},
+                                         Cut{"builtin_3_and_rest", "builtin", 2, Precision::kFast, 3},
                                          // More ranks than heads: some hold nothing and still take part.
                                          Cut{"base_6", "golden/base", 6, Precision::kExact}),
                          [](const auto& test) { return test.param.name; });
