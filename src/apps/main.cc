@@ -145,8 +145,8 @@ void add_bench(CLI::App& app, CommandLine& line) {
   add_baseline(model);
 
   CLI::App* ab = add("ab", "Two programs or settings in pairs: how many times faster B is, with a 95 % interval.", false);
-  ab->add_option("A", bench.a, "Program, flags, or both, as one word: 'build/other/lathe --isa avx2'.")->required()->type_name("");
-  ab->add_option("B", bench.b, "Likewise.")->required()->type_name("");
+  ab->add_option("--a,A", bench.a, "Program, flags, or both, as one word: 'build/other/lathe --isa avx2'.")->required()->type_name("");
+  ab->add_option("--b,B", bench.b, "Likewise.")->required()->type_name("");
   ab->add_option("--verb-args", bench.arguments, "Flags of bench model for both, as one word: '--prompt 512 --batch 1'.")->type_name("FLAGS");
   ab->add_option("--pairs", bench.pairs, "Runs of each.")->check(CLI::Range(int64_t{2}, int64_t{1000}));
   ab->add_option("--draw", bench.seed, "Number that the order inside the pairs is drawn from.")->check(CLI::Range(int64_t{0}, int64_t{1} << 60));
