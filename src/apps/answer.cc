@@ -66,6 +66,7 @@ Result<Answer> make_answer(TextModel& model, Prompt prompt, const AnswerOptions&
   int64_t first = 0;
   int64_t last = begin;
   const auto on_token = [&](const engine::TokenEvent& event) {
+    if (event.finish == engine::Finish::kError) return;
     last = base::now_ns();
     if (first == 0) {
       first = last;
@@ -85,6 +86,7 @@ Result<Answer> make_answer(TextModel& model, Prompt prompt, const AnswerOptions&
       break;
     }
   }
+  if (!generator.error(id).message.empty()) return tl::unexpected<Error>(generator.error(id));
   writer.end();
   writer.answer.prompt_ns = (first == 0 ? base::now_ns() : first) - begin;
   writer.answer.decode_ns = first == 0 ? 0 : last - first;

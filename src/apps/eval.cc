@@ -21,16 +21,6 @@ using evaluate::EvalReport;
 constexpr int32_t kSequences = 32;
 constexpr int64_t kBatchTokens = 2048;
 
-std::vector<std::string> split_names(const std::string& text) {
-  std::vector<std::string> names;
-  for (size_t at = 0; at < text.size();) {
-    const size_t end = std::min(text.find(',', at), text.size());
-    names.push_back(text.substr(at, end - at));
-    at = end + 1;
-  }
-  return names;
-}
-
 Json interval(int64_t right, int64_t n) {
   const auto [low, high] = evaluate::wilson(right, n);
   return Json::Array{low, high};
@@ -122,15 +112,27 @@ Result<std::map<int64_t, bool>> other_rows(const Json& set, const std::string& p
   return out;
 }
 
-Result<std::string> comparison(const EvalReport& report, const std::string& path) {
+/// Another run's rows by set.
+using OtherRun = std::map<std::string, std::map<int64_t, bool>>;
+
+Result<OtherRun> read_other_run(const std::string& path) {
   LATHE_TRY(const Json other, config::read_json_file(path));
   const Json* sets = other.find("sets");
-  if (sets == nullptr) return err(Code::kInvalidArgument, "{} is no report: it has no 'sets'", path);
-  std::string out = fmt::format("\nAgainst {}: rows in both, right here only, right there only, difference with its 95 % interval\n", path);
+  if (sets == nullptr || !sets->is_object()) return err(Code::kInvalidArgument, "{} is no report: it has no 'sets'", path);
+  OtherRun run;
+  for (const auto& [name, set] : sets->as_object()) {
+    LATHE_TRY(run[name], other_rows(set, path + " set " + name));
+  }
+  return run;
+}
+
+/// Per set: rows in both, right only here, right only there, difference in points with its interval.
+Json::Object comparison(const EvalReport& report, const OtherRun& other) {
+  Json::Object out;
   for (const auto& [name, score] : report.sets) {
-    const Json* set = sets->find(name);
-    if (set == nullptr) continue;
-    LATHE_TRY(const auto there, other_rows(*set, path + " set " + name));
+    const auto set = other.find(name);
+    if (set == other.end()) continue;
+    const auto& there = set->second;
     int64_t both = 0;
     int64_t here_only = 0;
     int64_t there_only = 0;
@@ -147,8 +149,21 @@ Result<std::string> comparison(const EvalReport& report, const std::string& path
     const double difference = static_cast<double>(here_only - there_only) / n;
     const double variance = (static_cast<double>(here_only + there_only) / n - difference * difference) / n;
     const double half = 1.96 * std::sqrt(std::max(variance, 0.0));
-    out += fmt::format("  {:<34} {:>5} {:>5} {:>5}  {:+.2f} points [{:+.2f}, {:+.2f}]\n", name, both, here_only, there_only, 100 * difference, 100 * (difference - half),
-                       100 * (difference + half));
+    out.emplace_back(name, Json::Object{{"rows", both},
+                                        {"right_here_only", here_only},
+                                        {"right_there_only", there_only},
+                                        {"difference", difference},
+                                        {"interval", Json::Array{difference - half, difference + half}}});
+  }
+  return out;
+}
+
+std::string comparison_page(const Json::Object& sets, const std::string& path) {
+  std::string out = fmt::format("\nAgainst {}: rows in both, right here only, right there only, difference with its 95 % interval\n", path);
+  for (const auto& [name, set] : sets) {
+    const Json::Array& interval = set.find("interval")->as_array();
+    out += fmt::format("  {:<34} {:>5} {:>5} {:>5}  {:+.2f} points [{:+.2f}, {:+.2f}]\n", name, set.find("rows")->as_int(), set.find("right_here_only")->as_int(),
+                       set.find("right_there_only")->as_int(), 100 * set.find("difference")->as_double(), 100 * interval[0].as_double(), 100 * interval[1].as_double());
   }
   return out;
 }
@@ -157,19 +172,19 @@ Result<std::string> comparison(const EvalReport& report, const std::string& path
 
 Result<int> eval_verb(const config::Settings& settings, const EvalOptions& options) {
   LATHE_TRY(engine::EngineOptions engine_settings, engine_options(settings));
+  OtherRun other;
+  if (!options.compare.empty()) {
+    LATHE_TRY(other, read_other_run(options.compare));
+  }
   std::string directory = options.sets;
   if (directory.empty()) {
     LATHE_TRY(directory, builtin_eval_sets());
   }
-  evaluate::EvalSelection selection{.names = split_names(options.names), .every = options.every};
+  evaluate::EvalSelection selection{.names = split_list(options.names), .every = options.every};
   if (options.rows_max > 0) selection.rows_max = selection.heldout_max = selection.recall_max = options.rows_max;
   LATHE_TRY(const evaluate::EvalSets sets, evaluate::read_eval_sets(directory, selection));
   LATHE_TRY(const auto tokenizer, text::Tokenizer::load(engine_settings.model + "/tokenizer.json"));
-  media::PreprocessConfig preprocess;
-  if (const std::string path = engine_settings.model + "/preprocessor_config.json"; base::file_exists(path)) {
-    LATHE_TRY(const Json json, config::read_json_file(path, base::kLimits.config_bytes));
-    LATHE_TRY(preprocess, media::parse_preprocess_config(json));
-  }
+  LATHE_TRY(const media::PreprocessConfig preprocess, media::read_preprocess_config(engine_settings.model));
   engine_settings.sampled_vocabulary = sets.first_id_never_chosen > 0 ? sets.first_id_never_chosen : tokenizer->vocab_size();
   engine_settings.sequences = kSequences;
   if (settings.origin("engine.batch-tokens") == config::SettingOrigin::kDefault) engine_settings.batch_tokens = kBatchTokens;
@@ -184,10 +199,13 @@ Result<int> eval_verb(const config::Settings& settings, const EvalOptions& optio
   };
   LATHE_TRY(const EvalReport report, evaluate::run_eval(*engine, sets, preprocess, show));
   progress.reset();
-  print(options.json ? report_json(report, settings, engine_settings.model).dump({.key_separator = ": ", .indent = 1}) + "\n" : page(report));
-  if (!options.compare.empty()) {
-    LATHE_TRY(const std::string text, comparison(report, options.compare));
-    print(text);
+  const Json::Object compared = comparison(report, other);
+  if (options.json) {
+    Json json = report_json(report, settings, engine_settings.model);
+    if (!options.compare.empty()) json.set("compare", compared);
+    print(json.dump({.key_separator = ": ", .indent = 1}) + "\n");
+  } else {
+    print(page(report) + (options.compare.empty() ? "" : comparison_page(compared, options.compare)));
   }
   return 0;
 }

@@ -4,8 +4,10 @@
 #include "apps/settings.h"
 #include "apps/terminal.h"
 #include "apps/verbs.h"
+#include "base/file.h"
 #include "config/json.h"
 #include "evaluate/logits.h"
+#include "text/tokenizer.h"
 #include "weights/checkpoint.h"
 #include "weights/safetensors.h"
 
@@ -14,13 +16,11 @@ namespace {
 
 Result<std::vector<int64_t>> parse_list(const char* flag, const std::string& text) {
   std::vector<int64_t> values;
-  for (size_t at = 0; at < text.size();) {
-    const size_t end = std::min(text.find(',', at), text.size());
+  for (const std::string& part : split_list(text)) {
     int64_t value = 0;
-    const auto [stop, error] = std::from_chars(text.data() + at, text.data() + end, value);
-    if (error != std::errc() || stop != text.data() + end) return err(Code::kInvalidArgument, "{} '{}': expected integers separated by commas", flag, text);
+    const auto [stop, error] = std::from_chars(part.data(), part.data() + part.size(), value);
+    if (error != std::errc() || stop != part.data() + part.size()) return err(Code::kInvalidArgument, "{} '{}': expected integers separated by commas", flag, text);
     values.push_back(value);
-    at = end + 1;
   }
   return values;
 }
@@ -59,6 +59,7 @@ Result<std::vector<engine::PromptImage>> read_images(engine::Engine& engine, con
 Result<int> logits_verb(const config::Settings& settings, const LogitsOptions& options) {
   if (options.ids_file.empty() || options.out_file.empty()) return err(Code::kInvalidArgument, "logits needs --ids FILE.json and --out OUT.safetensors");
   if (options.decode_from < -1) return err(Code::kInvalidArgument, "--decode-from is {}, expected 0 or more", options.decode_from);
+  LATHE_TRY_VOID(base::check_writable(options.out_file));
   evaluate::LogitsJob job;
   LATHE_TRY(job.ids, read_ids(options.ids_file));
   LATHE_TRY(job.chunks, parse_list("--chunks", options.chunks));
@@ -68,6 +69,10 @@ Result<int> logits_verb(const config::Settings& settings, const LogitsOptions& o
   job.draft = options.draft;
   LATHE_TRY(engine::EngineOptions engine_settings, engine_options(settings));
   if (settings.origin("engine.context") == config::SettingOrigin::kDefault) engine_settings.context_tokens = std::max<int64_t>(static_cast<int64_t>(job.ids.size()), 1);
+  if (const std::string path = engine_settings.model + "/tokenizer.json"; base::file_exists(path)) {  // rows behind its ids are padding
+    LATHE_TRY(const auto tokenizer, text::Tokenizer::load(path));
+    engine_settings.sampled_vocabulary = tokenizer->vocab_size();
+  }
   LATHE_TRY(const std::unique_ptr<engine::Engine> engine, engine::Engine::create(engine_settings));
   if (job.draft && !engine->info().has_draft) return err(Code::kFailedPrecondition, "--mtp: {} has no draft layer", engine_settings.model);
   if (!options.pixels.empty()) {

@@ -4,7 +4,6 @@
 
 #include <charconv>
 #include <iostream>
-#include <iterator>
 #include <memory>
 
 #include "apps/answer.h"
@@ -32,8 +31,12 @@ Result<std::pair<TokenId, float>> parse_bias(const std::string& text) {
 }
 
 Result<std::string> read_stream(std::istream& in) {
-  std::string text(std::istreambuf_iterator<char>(in), {});
-  if (text.size() > base::kLimits.prompt_bytes) return err(Code::kInvalidArgument, "the prompt has {} bytes, the limit is {}", text.size(), base::kLimits.prompt_bytes);
+  std::string text;
+  char buffer[1 << 16];
+  while (in.read(buffer, sizeof(buffer)) || in.gcount() > 0) {
+    text.append(buffer, static_cast<size_t>(in.gcount()));
+    if (text.size() > base::kLimits.prompt_bytes) return err(Code::kInvalidArgument, "the prompt is longer than the limit of {} bytes", base::kLimits.prompt_bytes);
+  }
   return text;
 }
 
@@ -88,7 +91,7 @@ class Run {
       if (stdin_is_terminal()) print(colour("\x1b[1m", "> "));
       InterruptGuard::clear();
       if (!std::getline(std::cin, line)) {
-        if (InterruptGuard::interrupted() && !std::cin.eof()) {
+        if (InterruptGuard::interrupted()) {  // Ctrl-C at the prompt: a new line
           std::cin.clear();
           clearerr(stdin);
           print("\n");
@@ -229,10 +232,13 @@ Result<int> run_verb(const config::Settings& settings, const RunOptions& options
   LATHE_TRY_VOID(answer.sampling.validate(model.engine->sampled_vocabulary()));
   const InterruptGuard guard;
   Run run(options, std::move(model), std::move(answer));
-  if (!options.trace.empty()) run.trace_to(std::make_unique<observe::Timeline>());
+  if (!options.trace.empty()) {
+    LATHE_TRY_VOID(base::check_writable(options.trace));  // told before there is output
+    run.trace_to(std::make_unique<observe::Timeline>());
+  }
   const bool chat = options.chat || (!options.has_prompt && options.prompt_file.empty() && !options.raw && !options.json && stdin_is_terminal());
-  LATHE_TRY(const int code, chat ? run.chat() : run.once());
-  LATHE_TRY_VOID(run.write_trace());
+  const auto code = chat ? run.chat() : run.once();
+  LATHE_TRY_VOID(run.write_trace());  // also of a run that failed
   return code;
 }
 

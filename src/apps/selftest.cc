@@ -20,10 +20,10 @@ std::string budget_text(double budget) { return budget == 0 ? "bits" : fmt::form
 Result<int> selftest_verb(const config::Settings& settings, bool json) {
   LATHE_TRY(const engine::EngineOptions options, engine_options(settings));
   std::unique_ptr<Progress> progress;
-  int64_t done = 0;
-  constexpr int64_t kChecks = 9;
-  progress = std::make_unique<Progress>("self-test", kChecks, json);
-  LATHE_TRY(const auto rows, feedback::run_selftest(options, [&](const std::string&) { progress->update(done++); }));
+  LATHE_TRY(const auto rows, feedback::run_selftest(options, [&](int64_t done, int64_t total) {
+    if (progress == nullptr) progress = std::make_unique<Progress>("self-test", total, json);
+    progress->update(done);
+  }));
   progress.reset();
   const bool passed = std::all_of(rows.begin(), rows.end(), [](const feedback::SelftestRow& row) { return row.passed; });
   if (json) {

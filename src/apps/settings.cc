@@ -91,6 +91,16 @@ const config::SettingRegistry& registry() {
   return kRegistry;
 }
 
+std::vector<std::string> split_list(const std::string& text) {
+  std::vector<std::string> parts;
+  for (size_t at = 0; at < text.size();) {
+    const size_t end = std::min(text.find(',', at), text.size());
+    parts.push_back(text.substr(at, end - at));
+    at = end + 1;
+  }
+  return parts;
+}
+
 Result<engine::EngineOptions> engine_options(const config::Settings& settings) {
   engine::EngineOptions options;
   options.model = settings.get_string("engine.model");
@@ -103,17 +113,14 @@ Result<engine::EngineOptions> engine_options(const config::Settings& settings) {
   options.cpu.isa = settings.get_string("engine.isa");
   options.no_fallback = settings.get_bool("engine.no-fallback");
   options.context_tokens = settings.get_int("engine.context");
+  options.context_is_default = settings.origin("engine.context") == config::SettingOrigin::kDefault;
   options.batch_tokens = settings.get_int("engine.batch-tokens");
-  const std::string& list = settings.get_string("engine.kernel");
-  for (size_t at = 0; at < list.size();) {
-    const size_t end = std::min(list.find(',', at), list.size());
-    const std::string pair = list.substr(at, end - at);
+  for (const std::string& pair : split_list(settings.get_string("engine.kernel"))) {
     const size_t equals = pair.find('=');
     if (equals == std::string::npos || equals == 0 || equals + 1 == pair.size()) {
       return err(Code::kInvalidArgument, "--kernel '{}': expected op=variant", pair);
     }
     options.kernels[pair.substr(0, equals)] = pair.substr(equals + 1);
-    at = end + 1;
   }
   return options;
 }

@@ -16,6 +16,9 @@ Result<engine::EngineOptions> engine_options(const config::Settings& settings);
 /// Sampling; temperature, top-p and top-k that nobody set come from the model's generation_config.json.
 engine::SamplingParams sampling_params(const config::Settings& settings, const models::GenerationDefaults& defaults);
 
+/// "a,b,c" as its parts; an empty text has none.
+std::vector<std::string> split_list(const std::string& text);
+
 /// Directory of the built-in model: $LATHE_BUILTIN, else beside the program, else the source tree it was built from.
 Result<std::string> builtin_model();
 /// Folder of the evaluation sets that belong to it: $LATHE_EVAL_SETS, else beside the program, else in the source tree.

@@ -3,22 +3,8 @@
 #include <algorithm>
 
 #include "base/clock.h"
-#include "base/file.h"
 
 namespace lathe::apps {
-namespace {
-
-Result<media::PreprocessConfig> load_preprocess(const std::string& directory) {
-  const std::string path = directory + "/preprocessor_config.json";
-  if (!base::file_exists(path)) return media::PreprocessConfig{};
-  LATHE_TRY(const config::Json json, config::read_json_file(path, base::kLimits.config_bytes));
-  auto parsed = media::parse_preprocess_config(json);
-  if (!parsed) return base::forward_error(parsed, path);
-  return parsed;
-}
-
-}  // namespace
-
 Result<TextModel> TextModel::load(const engine::EngineOptions& given) {
   const int64_t begin = base::now_ns();
   TextModel model;
@@ -30,7 +16,7 @@ Result<TextModel> TextModel::load(const engine::EngineOptions& given) {
   } else if (chat.error().code != Code::kNotFound) {
     return base::forward_error(chat);
   }
-  LATHE_TRY(model.preprocess, load_preprocess(given.model));
+  LATHE_TRY(model.preprocess, media::read_preprocess_config(given.model));
   LATHE_TRY(model.defaults, models::read_generation_config(given.model));
   engine::EngineOptions options = given;
   options.sampled_vocabulary = model.tokenizer->vocab_size();

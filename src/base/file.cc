@@ -73,6 +73,16 @@ Result<void> write_file(const std::string& path, std::string_view bytes) {
   return {};
 }
 
+Result<void> check_writable(const std::string& path) {
+  const std::string temporary = path + ".part" + std::to_string(::getpid());
+  FileDescriptor file;
+  file.fd = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+  if (file.fd < 0) return err(Code::kUnavailable, "cannot create '{}': {}", path, std::strerror(errno));
+  ::unlink(temporary.c_str());
+  if (is_directory(path)) return err(Code::kInvalidArgument, "'{}' is a directory, expected a file to write", path);
+  return {};
+}
+
 bool file_exists(const std::string& path) {
   struct stat info{};
   return ::stat(path.c_str(), &info) == 0;

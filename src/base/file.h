@@ -16,6 +16,9 @@ Result<std::string> read_file(const std::string& path, size_t bytes_max);
 /// Writes through a temporary file and a rename, so that a reader sees the old or the new content, never half of it.
 Result<void> write_file(const std::string& path, std::string_view bytes);
 
+/// Whether write_file would find a folder that it may write to; leaves nothing behind. Errors: unavailable with the reason.
+Result<void> check_writable(const std::string& path);
+
 bool file_exists(const std::string& path);
 bool is_directory(const std::string& path);
 

@@ -43,9 +43,9 @@ Result<std::unique_ptr<Engine>> Engine::create(const EngineOptions& options) {
                                            .groups = {}};
   LATHE_TRY(engine->model_, models::load_model(options.model, *engine->dispatch_, model_options));
   const models::ModelInfo& info = engine->model_->info();
-  if (options.context_tokens < 1 || options.context_tokens > info.max_positions) {
-    return err(Code::kInvalidArgument, "context is {} tokens, the model takes 1 to {}", options.context_tokens, info.max_positions);
-  }
+  int64_t& context = engine->options_.context_tokens;
+  if (options.context_is_default) context = std::min(context, info.max_positions);
+  if (context < 1 || context > info.max_positions) return err(Code::kInvalidArgument, "context is {} tokens, the model takes 1 to {}", context, info.max_positions);
   LATHE_TRY(engine->store_, cache::Store::create(*engine->device_, engine->model_->cache_families(), store_options(engine->options_, info)));
   return engine;
 }

@@ -23,6 +23,7 @@ struct EngineOptions {
   std::map<std::string, std::string> kernels;  ///< --kernel op=variant
   bool no_fallback = false;
   int64_t context_tokens = 4096;  ///< per sequence; at most what the model was made for
+  bool context_is_default = false;  ///< nobody asked for this context: a model made for less gets what it was made for
   int32_t sequences = 1;          ///< at a time
   int64_t batch_tokens = 512;     ///< rows of one step: prompts are read in chunks of at most this
   int32_t tentative_max = 0;
@@ -59,7 +60,7 @@ class Engine {
   std::unique_ptr<cache::Store> store_;
 };
 
-/// Blocks and block size of a store for `sequences` of `context_tokens` each, `extra` tokens of room for tentative ones included.
+/// Blocks and block size of a store for `sequences` of `context_tokens` each, with room for the tentative tokens of a step.
 cache::StoreOptions store_options(const EngineOptions& options, const models::ModelInfo& info);
 
 }  // namespace lathe::engine

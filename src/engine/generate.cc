@@ -11,6 +11,7 @@ const char* finish_name(Finish finish) {
     case Finish::kLength: return "length";
     case Finish::kContext: return "context";
     case Finish::kCancelled: return "cancelled";
+    case Finish::kError: return "error";
   }
   return "";
 }
@@ -41,16 +42,28 @@ Result<int32_t> Generator::add(Request request) {
   return static_cast<int32_t>(runs_.size() - 1);
 }
 
-void Generator::end(Run& run, Finish finish) {
+Generator::~Generator() {
+  for (const auto& run : runs_) {
+    if (run->sequence.valid()) engine_.store().close(run->sequence);
+  }
+}
+
+void Generator::end(int32_t request, Finish finish) {
+  Run& run = *runs_[static_cast<size_t>(request)];
   run.finish = finish;
   if (run.sequence.valid()) engine_.store().close(run.sequence);
   run.sequence = {};
+  views_[static_cast<size_t>(request)].finished = true;
+}
+
+void Generator::fail(int32_t request, const Error& error, base::FunctionRef<void(const TokenEvent&)> on_token) {
+  runs_[static_cast<size_t>(request)]->error = error;
+  end(request, Finish::kError);
+  on_token({.request = request, .token = -1, .finish = Finish::kError});
 }
 
 void Generator::cancel(int32_t request) {
-  Run& run = *runs_[static_cast<size_t>(request)];
-  if (run.finish == Finish::kNone) end(run, Finish::kCancelled);
-  views_[static_cast<size_t>(request)].finished = true;
+  if (runs_[static_cast<size_t>(request)]->finish == Finish::kNone) end(request, Finish::kCancelled);
 }
 
 Result<models::StepItem> Generator::make_item(const PlanLine& line) {
@@ -86,36 +99,47 @@ Result<void> Generator::take_token(const PlanLine& line, std::span<const float> 
   } else if (engine_.store().length(run.sequence) >= engine_.options().context_tokens) {
     finish = Finish::kContext;  // no room to feed this token
   }
-  if (finish != Finish::kNone) {
-    end(run, finish);
-    views_[static_cast<size_t>(line.request)].finished = true;
-  }
+  if (finish != Finish::kNone) end(line.request, finish);
   on_token({.request = line.request, .token = sample.token, .logprob = sample.logprob, .finish = finish});
   return {};
 }
 
 Result<bool> Generator::step(base::FunctionRef<void(const TokenEvent&)> on_token) {
-  const std::vector<PlanLine> plan = plan_step(views_, {.step_tokens = engine_.options().batch_tokens, .sequences = engine_.options().sequences});
-  if (plan.empty()) return false;
+  const PlanLimits limits{.step_tokens = engine_.model().options().max_batch_tokens, .sequences = engine_.options().sequences};
+  plan_step(views_, limits, plan_);
+  if (plan_.empty()) return false;
   ++steps_;
   items_.clear();
-  for (const PlanLine& line : plan) {
-    LATHE_TRY(const models::StepItem item, make_item(line));
-    items_.push_back(item);
-  }
-  LATHE_TRY(const models::StepResult result, engine_.model().step(items_, engine_.store()));
-  if (result.logits.present()) engine_.read_rows(result.logits, 0, result.logits.dim(0), logits_);
-  const auto width = static_cast<size_t>(result.logits.present() ? result.logits.dim(1) : 0);
-  for (const models::StepItem& item : items_) engine_.store().commit(item.sequence, 0);
-  for (size_t i = 0; i < plan.size(); ++i) {
-    Run& run = *runs_[static_cast<size_t>(plan[i].request)];
-    if (plan[i].prefill) {
-      run.done += plan[i].tokens;
-      views_[static_cast<size_t>(plan[i].request)].done_tokens = run.done;
+  size_t kept = 0;
+  for (const PlanLine& line : plan_) {
+    const auto item = make_item(line);
+    if (!item) {
+      fail(line.request, item.error(), on_token);
+      continue;
     }
-    if (run.finish != Finish::kNone || result.items[i].logits_count == 0) continue;
-    const auto row = static_cast<size_t>(result.items[i].logits_begin) * width;
-    LATHE_TRY_VOID(take_token(plan[i], std::span<const float>(logits_).subspan(row, width), on_token));
+    items_.push_back(*item);
+    plan_[kept++] = line;
+  }
+  plan_.resize(kept);
+  if (items_.empty()) return true;
+  const auto result = engine_.model().step(items_, engine_.store());
+  for (const models::StepItem& item : items_) engine_.store().commit(item.sequence, 0);
+  if (!result) {
+    for (const PlanLine& line : plan_) end(line.request, Finish::kError);
+    return base::forward_error(result);
+  }
+  if (result->logits.present()) engine_.read_rows(result->logits, 0, result->logits.dim(0), logits_);
+  const auto width = static_cast<size_t>(result->logits.present() ? result->logits.dim(1) : 0);
+  for (size_t i = 0; i < plan_.size(); ++i) {
+    Run& run = *runs_[static_cast<size_t>(plan_[i].request)];
+    if (plan_[i].prefill) {
+      run.done += plan_[i].tokens;
+      views_[static_cast<size_t>(plan_[i].request)].done_tokens = run.done;
+    }
+    if (run.finish != Finish::kNone || result->items[i].logits_count == 0) continue;
+    const auto row = static_cast<size_t>(result->items[i].logits_begin) * width;
+    const auto taken = take_token(plan_[i], std::span<const float>(logits_).subspan(row, width), on_token);
+    if (!taken) fail(plan_[i].request, taken.error(), on_token);
   }
   return true;
 }

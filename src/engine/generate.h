@@ -20,10 +20,10 @@ struct Request {
   std::vector<TokenId> stop_tokens;  ///< generation ends after one of these (it belongs to the output)
 };
 
-enum class Finish : uint8_t { kNone, kStop, kLength, kContext, kCancelled };
-const char* finish_name(Finish finish);  ///< "stop", "length", "context", "cancelled"
+enum class Finish : uint8_t { kNone, kStop, kLength, kContext, kCancelled, kError };
+const char* finish_name(Finish finish);  ///< "stop", "length", "context", "cancelled", "error"
 
-/// One new token of one request.
+/// One new token of one request; or its end by an error of its own, then without a token (−1).
 struct TokenEvent {
   int32_t request = 0;
   TokenId token = 0;
@@ -35,6 +35,10 @@ struct TokenEvent {
 class Generator {
  public:
   explicit Generator(Engine& engine);
+  /// Closes what still runs.
+  ~Generator();
+  Generator(const Generator&) = delete;
+  Generator& operator=(const Generator&) = delete;
 
   /// Number of the request. Errors: invalid_argument (empty prompt, ids outside the vocabulary, sampling, prompt not shorter than the context, images out of place).
   Result<int32_t> add(Request request);
@@ -42,8 +46,12 @@ class Generator {
   void cancel(int32_t request);
 
   /// One step. `on_token` may call cancel(). Returns false when nothing was left to do.
+  /// What goes wrong with one request (non-finite logits, no token allowed, no cache block left) ends that request with Finish::kError and nothing else;
+  /// an error of the step itself is returned, and ends all requests that were in it.
   Result<bool> step(base::FunctionRef<void(const TokenEvent&)> on_token);
 
+  /// Why a request ended with Finish::kError.
+  const Error& error(int32_t request) const { return runs_[static_cast<size_t>(request)]->error; }
   int64_t prompt_tokens_done(int32_t request) const { return runs_[static_cast<size_t>(request)]->done; }
   int64_t steps() const { return steps_; }
 
@@ -57,17 +65,20 @@ class Generator {
     int64_t generated = 0;
     TokenId last = 0;       ///< sampled, not yet fed
     Finish finish = Finish::kNone;
+    Error error;
     std::vector<models::EmbeddingRows> rows;  ///< of the current chunk
   };
 
   Result<models::StepItem> make_item(const PlanLine& line);
   Result<void> take_token(const PlanLine& line, std::span<const float> logits, base::FunctionRef<void(const TokenEvent&)> on_token);
-  void end(Run& run, Finish finish);
+  void end(int32_t request, Finish finish);
+  void fail(int32_t request, const Error& error, base::FunctionRef<void(const TokenEvent&)> on_token);
 
   Engine& engine_;
   Sampler sampler_;
   std::vector<std::unique_ptr<Run>> runs_;
   std::vector<RequestView> views_;
+  std::vector<PlanLine> plan_;
   std::vector<models::StepItem> items_;
   std::vector<float> logits_;
   int64_t steps_ = 0;

@@ -4,8 +4,8 @@
 
 namespace lathe::engine {
 
-std::vector<PlanLine> plan_step(std::span<const RequestView> requests, const PlanLimits& limits) {
-  std::vector<PlanLine> plan;
+void plan_step(std::span<const RequestView> requests, const PlanLimits& limits, std::vector<PlanLine>& plan) {
+  plan.clear();
   int64_t left = limits.step_tokens;
   int32_t running = 0;
   for (size_t i = 0; i < requests.size(); ++i) {
@@ -27,7 +27,6 @@ std::vector<PlanLine> plan_step(std::span<const RequestView> requests, const Pla
     plan.push_back({.request = static_cast<int32_t>(i), .tokens = tokens, .prefill = true, .admit = !request.running, .last_chunk = tokens == unread});
     left -= tokens;
   }
-  return plan;
 }
 
 }  // namespace lathe::engine

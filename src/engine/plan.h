@@ -30,7 +30,7 @@ struct PlanLimits {
 };
 
 /// Every running request whose prompt is read gets its next token; what is left of step_tokens goes to prompts, oldest first.
-/// Requests are admitted in order while sequences are free. An empty plan means: nothing left to do.
-std::vector<PlanLine> plan_step(std::span<const RequestView> requests, const PlanLimits& limits);
+/// Requests are admitted in order while sequences are free. An empty plan means: nothing left to do. `plan` is overwritten; its memory is used again.
+void plan_step(std::span<const RequestView> requests, const PlanLimits& limits, std::vector<PlanLine>& plan);
 
 }  // namespace lathe::engine

@@ -8,10 +8,16 @@
 namespace lathe::engine {
 namespace {
 
+std::vector<PlanLine> planned(std::span<const RequestView> requests, const PlanLimits& limits) {
+  std::vector<PlanLine> plan;
+  plan_step(requests, limits, plan);
+  return plan;
+}
+
 TEST(Plan, DecodesFirstThenPromptsInOrder) {
   const std::vector<RequestView> requests = {{.prompt_tokens = 5, .done_tokens = 5, .running = true}, {.prompt_tokens = 9, .done_tokens = 2, .running = true},
                                              {.prompt_tokens = 4}, {.prompt_tokens = 4}};
-  const auto plan = plan_step(requests, {.step_tokens = 10, .sequences = 3});
+  const auto plan = planned(requests, {.step_tokens = 10, .sequences = 3});
   ASSERT_EQ(plan.size(), 3u);
   EXPECT_EQ(plan[0].tokens, 1);
   EXPECT_FALSE(plan[0].prefill);
@@ -33,7 +39,7 @@ TEST(Plan, RandomRunsFinishWithinTheirLimits) {
       left[i] = 1 + static_cast<int>(random() % 30);
     }
     int steps = 0;
-    for (auto plan = plan_step(requests, limits); !plan.empty(); plan = plan_step(requests, limits)) {
+    for (auto plan = planned(requests, limits); !plan.empty(); plan = planned(requests, limits)) {
       ASSERT_LT(++steps, 10000);
       int64_t tokens = 0;
       for (const PlanLine& line : plan) {

@@ -20,7 +20,7 @@ struct SamplingParams {
   double repetition_penalty = 1.0; ///< > 0; divides positive and multiplies negative logits of ids in prompt or output
   double presence_penalty = 0.0;   ///< −2 … 2; subtracted once from ids in the output
   double frequency_penalty = 0.0;  ///< −2 … 2; subtracted per occurrence in the output
-  std::map<TokenId, float> logit_bias;
+  std::map<TokenId, float> logit_bias = {};
   uint64_t seed = 0;
 
   /// Errors: invalid_argument naming the field, its value and the range.

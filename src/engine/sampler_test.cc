@@ -101,7 +101,7 @@ TEST(Sampler, ValidationNamesTheField) {
   EXPECT_TRUE(SamplingParams{}.validate(10).has_value());
   EXPECT_NE(SamplingParams{.temperature = -1}.validate(10).error().message.find("temperature is -1"), std::string::npos);
   EXPECT_FALSE(SamplingParams{.top_p = 0}.validate(10).has_value());
-  EXPECT_FALSE(SamplingParams{.logit_bias = {{10, 1.0f}}}.validate(10).has_value());
+  EXPECT_FALSE((SamplingParams{.logit_bias = {{10, 1.0f}}}.validate(10).has_value()));
   EXPECT_FALSE(SamplingParams{.temperature = std::nan("")}.validate(10).has_value());
 }
 

@@ -40,24 +40,42 @@ class DraftRun {
 
  private:
   Result<void> positions() {
-    const auto length = static_cast<int64_t>(ids_.size());
-    // Room for the two positions that drafts reach beyond the text.
-    LATHE_TRY_VOID(engine_.store().append(sequence_, length, 0));
-    const models::StepItem item{.sequence = sequence_, .kind = models::ItemKind::kPrefill, .tokens = ids_, .rows = {}, .logits = models::Logits::kNone, .at = {}};
-    LATHE_TRY(const models::StepResult step, engine_.model().step({&item, 1}, engine_.store()));
-    engine_.store().commit(sequence_, 0);
+    LATHE_TRY(const View hidden, hidden_states());
+    // Position t of the draft layer is fed with token t + 1; drafts begin at the prompt's last position.
     const auto first = static_cast<int64_t>(prompt_) - 1;
-    if (first > 0) {
-      const std::span<const TokenId> next = std::span<const TokenId>(ids_).subspan(1, static_cast<size_t>(first));
-      const models::DraftItem before{.sequence = sequence_, .tokens = next, .rows = {}, .logits = models::Logits::kNone};
-      LATHE_TRY_VOID(engine_.model().draft_prefill({&before, 1}, step.hidden, engine_.store()));
+    for (int64_t begin = 0; begin < first;) {
+      const int64_t tokens = std::min(first - begin, engine_.model().options().max_batch_tokens);
+      const models::DraftItem before{.sequence = sequence_, .start = begin, .tokens = part(begin + 1, tokens), .rows = {}, .hidden_begin = begin, .logits = models::Logits::kNone};
+      LATHE_TRY_VOID(engine_.model().draft_prefill({&before, 1}, hidden, engine_.store()));
+      begin += tokens;
     }
-    for (int64_t t = first; t <= length - 3; ++t) LATHE_TRY_VOID(position(t, step.hidden));
+    for (int64_t t = first; t <= length() - 3; ++t) LATHE_TRY_VOID(position(t, hidden));
     return {};
   }
 
+  /// Hidden states of the whole text, in memory of our own: the model's are gone with its next step.
+  Result<View> hidden_states() {
+    const int64_t width = engine_.info().hidden;
+    LATHE_TRY(memory_, backend::Buffer::create(engine_.device(), length() * width * 4));
+    const View all = tensor::make_view(memory_.data(), DType::kF32, {length(), width});
+    for (int64_t begin = 0; begin < length();) {
+      const int64_t tokens = std::min(length() - begin, engine_.model().options().max_batch_tokens);
+      LATHE_TRY_VOID(engine_.store().append(sequence_, tokens, 0));
+      const models::StepItem item{.sequence = sequence_, .kind = models::ItemKind::kPrefill, .tokens = part(begin, tokens), .rows = {}, .logits = models::Logits::kNone, .at = {}};
+      const auto step = engine_.model().step({&item, 1}, engine_.store());
+      engine_.store().commit(sequence_, 0);
+      if (!step) return base::forward_error(step);
+      engine_.device().copy_on_device(all.rows(begin, begin + tokens).data, step->hidden.data, tokens * width * 4);
+      begin += tokens;
+    }
+    return all;
+  }
+
+  int64_t length() const { return static_cast<int64_t>(ids_.size()); }
+  std::span<const TokenId> part(int64_t begin, int64_t count) const { return std::span(ids_).subspan(static_cast<size_t>(begin), static_cast<size_t>(count)); }
+
   Result<void> position(int64_t t, const View& hidden) {
-    const models::DraftItem item{.sequence = sequence_, .start = t, .tokens = std::span<const TokenId>(ids_).subspan(static_cast<size_t>(t) + 1, 1), .rows = {}, .hidden_begin = t};
+    const models::DraftItem item{.sequence = sequence_, .start = t, .tokens = part(t + 1, 1), .rows = {}, .hidden_begin = t};
     LATHE_TRY(models::DraftResult result, engine_.model().draft_prefill({&item, 1}, hidden, engine_.store()));
     for (int64_t step = 1; step <= 3; ++step) {
       const auto at = static_cast<size_t>(t + 1 + step);
@@ -83,6 +101,7 @@ class DraftRun {
   std::vector<TokenId> ids_;
   size_t prompt_;
   SequenceId sequence_;
+  backend::Buffer memory_;
   DraftScore score_;
   std::vector<float> row_;
 };

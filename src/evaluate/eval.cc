@@ -22,6 +22,9 @@ Result<BitsPerByte> run_heldout(engine::Engine& engine, const EvalSets& sets, Ev
   BitsPerByte out;
   std::vector<double> per_row;
   for (const std::vector<TokenId>& ids : sets.heldout) {
+    for (const TokenId id : ids) {
+      if (id >= engine.info().vocabulary) return err(Code::kInvalidArgument, "held-out row {}: id {} is outside the vocabulary of {}", out.rows, id, engine.info().vocabulary);
+    }
     LogitsJob job{.ids = ids, .chunks = {}, .at = {}, .images = {}};
     job.ids.pop_back();
     LATHE_TRY(const LogitsTable table, compute_logits(engine, job, [](int64_t) {}));
@@ -67,7 +70,12 @@ Result<SetScore> run_set(engine::Engine& engine, const TaskSet& set, const media
   }
   std::vector<int64_t> matched(set.rows.size());
   int64_t ended = 0;
+  int32_t failed = -1;
   const auto on_token = [&](const engine::TokenEvent& event) {
+    if (event.finish == engine::Finish::kError) {
+      failed = event.request;
+      return;
+    }
     const TaskRow& row = set.rows[static_cast<size_t>(event.request)];
     int64_t& right = matched[static_cast<size_t>(event.request)];
     const bool hit = event.token == row.answer[static_cast<size_t>(row.reasoning + right)];
@@ -77,6 +85,7 @@ Result<SetScore> run_set(engine::Engine& engine, const TaskSet& set, const media
   };
   for (bool more = true; more;) {
     LATHE_TRY(more, generator.step(on_token));
+    if (failed >= 0) return tl::unexpected<Error>(generator.error(failed).with_context("row " + std::to_string(set.rows[static_cast<size_t>(failed)].number)));
   }
   SetScore score;
   for (size_t i = 0; i < set.rows.size(); ++i) {

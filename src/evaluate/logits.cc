@@ -31,7 +31,7 @@ class LogitsRun {
       if (chunk < job_.chunks.size()) want = std::min(want, job_.chunks[chunk++]);
       // A chunk larger than one step is read in several: chunk borders do not change bits.
       for (int64_t left = want; left > 0;) {
-        const int64_t tokens = std::min(left, engine_.options().batch_tokens);
+        const int64_t tokens = std::min(left, engine_.model().options().max_batch_tokens);
         LATHE_TRY_VOID(piece(tokens, models::ItemKind::kPrefill));
         left -= tokens;
       }

@@ -30,7 +30,7 @@ Result<Trace> feed(engine::Engine& engine, SequenceId sequence, std::span<const 
     int64_t tokens = how.chunks.empty() ? length - at : how.chunks[std::min(chunk, how.chunks.size() - 1)];
     ++chunk;
     const int64_t border = how.decode_from >= 0 && !decode ? how.decode_from : length;
-    tokens = decode ? 1 : std::min({tokens, border - at, engine.options().batch_tokens});
+    tokens = decode ? 1 : std::min({tokens, border - at, engine.model().options().max_batch_tokens});
     std::vector<int32_t> wanted;
     for (int64_t i = 0; i < tokens; ++i) {
       if ((at + i) % stride == stride - 1 || at + i == length - 1) wanted.push_back(static_cast<int32_t>(i));

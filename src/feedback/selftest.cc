@@ -23,7 +23,7 @@ double forms_budget(const engine::EngineOptions& options) { return options.preci
 
 class Selftest {
  public:
-  Selftest(const engine::EngineOptions& options, base::FunctionRef<void(const std::string&)> progress) : options_(options), progress_(progress) {
+  Selftest(const engine::EngineOptions& options, base::FunctionRef<void(int64_t, int64_t)> progress) : options_(options), progress_(progress) {
     options_.context_tokens = kPromptTokens + 64;
     options_.sequences = 10;
     options_.batch_tokens = std::max<int64_t>(options.batch_tokens, kBatchTokens);
@@ -35,21 +35,22 @@ class Selftest {
     ids_ = probe_ids(engine_->info(), kPromptTokens, 1);
     LATHE_TRY(whole_, feed_new(*engine_, ids_, {}));
     using Check = Result<void> (Selftest::*)();
-    for (const Check check : {&Selftest::chunks, &Selftest::decode, &Selftest::batch, &Selftest::threads, &Selftest::slot_reuse, &Selftest::snapshot, &Selftest::commit,
-                              &Selftest::mla_forms, &Selftest::kernels}) {
+    const Check checks[] = {&Selftest::chunks, &Selftest::decode,   &Selftest::batch,  &Selftest::threads, &Selftest::slot_reuse,
+                            &Selftest::snapshot, &Selftest::commit, &Selftest::mla_forms, &Selftest::kernels};
+    int64_t done = 0;
+    for (const Check check : checks) {
+      progress_(done++, std::ssize(checks));
       LATHE_TRY_VOID((this->*check)());
     }
     return std::move(rows_);
   }
 
  private:
-  void begin(const char* name) { progress_(name); }
   void add(std::string name, std::string compared, double worst, double budget, std::string detail = {}) {
     rows_.push_back({.name = std::move(name), .compared = std::move(compared), .worst = worst, .budget = budget, .passed = worst <= budget, .detail = std::move(detail)});
   }
 
   Result<void> chunks() {
-    begin("chunks");
     double worst = 0;
     std::string at;
     for (const int64_t size : {1, 2, 3, 7, 64, 65}) {
@@ -63,7 +64,6 @@ class Selftest {
   }
 
   Result<void> decode() {
-    begin("decode");
     LATHE_TRY(const Trace trace, feed_new(*engine_, ids_, {.chunks = {}, .decode_from = kPromptTokens / 2}));
     add("decode", "a prompt read by prefill and, from its middle, token by token", compare(whole_, trace), options_.prefill_mla == models::MlaPath::kAbsorbed ? 0 : forms_budget(options_));
     return {};
@@ -71,7 +71,6 @@ class Selftest {
 
   /// The last logits of the prompt, alone and in one step with 8 others of other lengths.
   Result<void> batch() {
-    begin("batch");
     std::vector<std::vector<TokenId>> prompts{ids_};
     for (int64_t i = 1; i < 9; ++i) prompts.push_back(probe_ids(engine_->info(), 1 + i * 13, static_cast<uint64_t>(i) + 10));
     std::vector<models::StepItem> items;
@@ -95,7 +94,6 @@ class Selftest {
   }
 
   Result<void> threads() {
-    begin("threads");
     engine::EngineOptions other = options_;
     const int now = options_.cpu.threads > 0 ? options_.cpu.threads : base::default_thread_count();
     other.cpu.threads = now == 1 ? 3 : 1;
@@ -107,7 +105,6 @@ class Selftest {
 
   /// Another prompt fills a slot and leaves; the next sequence gets that slot.
   Result<void> slot_reuse() {
-    begin("slot reuse");
     const std::vector<TokenId> other = probe_ids(engine_->info(), kPromptTokens, 99);
     LATHE_TRY(const Trace before, feed_new(*engine_, other, {}));
     (void)before;
@@ -120,7 +117,6 @@ class Selftest {
   }
 
   Result<void> snapshot() {
-    begin("snapshot");
     const int64_t middle = kPromptTokens / 2 + 1;  // not at a pool border
     LATHE_TRY(const SequenceId first, engine_->store().open());
     LATHE_TRY_VOID(feed(*engine_, first, std::span(ids_).first(static_cast<size_t>(middle)), {}));
@@ -135,7 +131,6 @@ class Selftest {
 
   /// Three proposals a step, of which 0, 1, 2 or 3 are right.
   Result<void> commit() {
-    begin("commit");
     LATHE_TRY(const SequenceId sequence, engine_->store().open());
     const int64_t start = kPromptTokens - 40;
     LATHE_TRY_VOID(feed(*engine_, sequence, std::span(ids_).first(static_cast<size_t>(start)), {}));
@@ -158,7 +153,6 @@ class Selftest {
   }
 
   Result<void> mla_forms() {
-    begin("mla forms");
     engine::EngineOptions other = options_;
     other.prefill_mla = options_.prefill_mla == models::MlaPath::kAbsorbed ? models::MlaPath::kExpanded : models::MlaPath::kAbsorbed;
     LATHE_TRY(const auto engine, engine::Engine::create(other));
@@ -169,7 +163,6 @@ class Selftest {
 
   /// One prefill with every op checked against the reference: experts and pools have rows of their own.
   Result<void> kernels() {
-    begin("kernels");
     ShadowObserver shadow(engine_->device());
     engine_->dispatch().set_observer(&shadow);
     auto trace = feed_new(*engine_, ids_, {});
@@ -202,7 +195,7 @@ class Selftest {
   }
 
   engine::EngineOptions options_;
-  base::FunctionRef<void(const std::string&)> progress_;
+  base::FunctionRef<void(int64_t, int64_t)> progress_;
   std::unique_ptr<engine::Engine> engine_;
   std::vector<TokenId> ids_;
   Trace whole_;
@@ -211,7 +204,7 @@ class Selftest {
 
 }  // namespace
 
-Result<std::vector<SelftestRow>> run_selftest(const engine::EngineOptions& options, base::FunctionRef<void(const std::string&)> progress) {
+Result<std::vector<SelftestRow>> run_selftest(const engine::EngineOptions& options, base::FunctionRef<void(int64_t, int64_t)> progress) {
   return Selftest(options, progress).run();
 }
 

@@ -18,7 +18,7 @@ struct SelftestRow {
   std::string detail;
 };
 
-/// Runs every check. `progress(name of the check that begins)`. Errors are those of the engine: a check that finds a difference is a row, no error.
-Result<std::vector<SelftestRow>> run_selftest(const engine::EngineOptions& options, base::FunctionRef<void(const std::string&)> progress);
+/// Runs every check. `progress(done, total)` is called before each. Errors are those of the engine: a check that finds a difference is a row, no error.
+Result<std::vector<SelftestRow>> run_selftest(const engine::EngineOptions& options, base::FunctionRef<void(int64_t, int64_t)> progress);
 
 }  // namespace lathe::feedback

@@ -12,7 +12,7 @@
 namespace lathe::feedback {
 
 /// Compares outputs with kernels/ref. Ops that change a tensor in place (pools, rings) are passed over: their inputs are gone when the call is done.
-/// Choices (kRoute, kIndexSelect) are judged by their scores, so that a near-tie is no error: what was chosen may score at most `near_tie` less than
+/// Choices (kRoute, kIndexSelect) are judged by their scores, so that a near-tie is no error: what was chosen may score at most kNearTie less than
 /// what was not.
 class ShadowObserver final : public backend::OpObserver {
  public:
@@ -29,6 +29,7 @@ class ShadowObserver final : public backend::OpObserver {
  private:
   double compare(const ops::OpInfo& info, const void* params);
   double compare_selection(const void* params);
+  double compare_route(const void* params);
   void run_reference(ops::OpId op, const void* params);
 
   static constexpr double kNearTie = 1e-4;

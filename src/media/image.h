@@ -36,6 +36,8 @@ struct PreprocessConfig {
   float rescale = 1.0f / 255.0f;
 };
 Result<PreprocessConfig> parse_preprocess_config(const config::Json& json);
+/// FOLDER/preprocessor_config.json; the released values if there is none. Messages name the file.
+Result<PreprocessConfig> read_preprocess_config(const std::string& folder);
 
 /// Sizes in pixels. The content is what the picture is resized to; the canvas around it is padded with zeros on the right and below.
 struct CanvasSize {

@@ -2,6 +2,8 @@
 #include <cmath>
 
 #include "base/check.h"
+#include "base/file.h"
+#include "base/limits.h"
 #include "media/image.h"
 
 namespace lathe::media {
@@ -89,6 +91,15 @@ Result<PreprocessConfig> parse_preprocess_config(const config::Json& json) {
   config.temporal_patch_size = static_cast<int32_t>(temporal);
   config.merge_size = static_cast<int32_t>(merge);
   return config;
+}
+
+Result<PreprocessConfig> read_preprocess_config(const std::string& folder) {
+  const std::string path = folder + "/preprocessor_config.json";
+  if (!base::file_exists(path)) return PreprocessConfig{};
+  LATHE_TRY(const config::Json json, config::read_json_file(path, base::kLimits.config_bytes));
+  auto parsed = parse_preprocess_config(json);
+  if (!parsed) return base::forward_error(parsed, path);
+  return parsed;
 }
 
 CanvasSize choose_canvas(int64_t height, int64_t width, const PreprocessConfig& config) {
