@@ -107,13 +107,13 @@ class ModelRun {
     for (PrefillBench& bench : out) {
       if (!options_.figures) break;
       progress_("times by op", 0, 1);
-      LATHE_TRY(bench.profile, observe(1, working_set(bench.tokens), [&] { return read_prompt(bench.tokens); }));
+      LATHE_TRY(bench.profile, observe(1, working_set(), [&] { return read_prompt(bench.tokens); }));
     }
     return {};
   }
 
-  /// Weights, and one chunk's part of the caches.
-  double working_set(int64_t /*tokens*/) const { return static_cast<double>(engine_.info().weight_bytes); }
+  /// What the chunks of a prompt go through again and again.
+  double working_set() const { return static_cast<double>(engine_.info().weight_bytes); }
 
   Result<Profile> observe(int64_t steps, double working_set, base::FunctionRef<Result<void>()> body) {
     ProfileObserver observer(engine_.device());
@@ -209,7 +209,8 @@ class ModelRun {
       bench.weight_bytes_needed += static_cast<double>(total.needed[kWeights]);
     }
     LATHE_TRY(const double cached, cached_bytes(engine_, bench.batch, bench.context));
-    bench.bytes = bench.weight_bytes_needed + cached;
+    // The contract of `moe` counts as many experts as the rows can reach; the twin, those that they chose.
+    bench.bytes = std::min(bench.weight_bytes_done, bench.weight_bytes_needed) + cached;
     LATHE_TRY(bench.profile, observe(kProfileSteps, bench.bytes, [&] { return steps(group, kProfileSteps); }));
     bench.flops = bench.profile.linear_flops() / static_cast<double>(kProfileSteps);
     const bool exact = engine_.options().precision == models::Precision::kExact;

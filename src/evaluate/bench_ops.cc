@@ -11,7 +11,6 @@ namespace lathe::evaluate {
 namespace {
 
 using ops::Counter;
-using ops::OpId;
 using ops::Variant;
 using ops::cases::Problem;
 

@@ -9,6 +9,7 @@
 #include "evaluate/bench_ab.h"
 #include "evaluate/bench_baseline.h"
 #include "evaluate/bench_cases.h"
+#include "evaluate/bench_model.h"
 #include "evaluate/bench_ops.h"
 #include "evaluate/bench_statistics.h"
 #include "evaluate/machine.h"
@@ -145,6 +146,40 @@ TEST(Ops, MeasuresOneOp) {
   EXPECT_FALSE(bench_ops(options, roofs, progress).has_value());
   options.op = "rms_norm", options.kernels = {{"rms_norm", "imaginary"}};
   EXPECT_FALSE(bench_ops(options, roofs, progress).has_value());
+}
+
+TEST(Model, MeasuresTheBuiltInModel) {
+  const BenchModelOptions options{.prompts = {24}, .batches = {1, 3}, .decode_context = 8, .samples = 1};
+  engine::EngineOptions engine_options{.model = LATHE_SOURCE_DIR "/data/builtin", .cpu = {.threads = 1, .isa = ""}, .kernels = {}};
+  engine_options.context_tokens = bench_model_context(options), engine_options.sequences = bench_model_sequences(options);
+  const auto engine = engine::Engine::create(engine_options);
+  ASSERT_TRUE(engine.has_value()) << engine.error().message;
+  Roofs roofs(1);
+  const auto progress = [](const std::string&, int64_t, int64_t) {};
+  const auto bench = bench_model(**engine, options, roofs, progress);
+  ASSERT_TRUE(bench.has_value()) << bench.error().message;
+  ASSERT_EQ(bench->prefill.size(), 1u);
+  ASSERT_EQ(bench->decode.size(), 2u);
+  EXPECT_GT(bench->prefill[0].rate(), 0);
+  EXPECT_GT(bench->prefill[0].scan_share(), 0);
+  EXPECT_LT(bench->prefill[0].scan_share(), 1);
+  EXPECT_EQ((*engine)->store().free_slots(), engine_options.sequences);  // everything was closed again
+  for (const DecodeBench& decode : bench->decode) {
+    EXPECT_GT(decode.floor_ns, 0);
+    // A step reads most of the weights, none of them twice.
+    EXPECT_LE(decode.weight_bytes_done, decode.weight_bytes_needed);
+    EXPECT_GT(decode.weight_bytes_done, 0.4 * static_cast<double>((*engine)->info().weight_bytes));
+    EXPECT_GT(decode.bytes, decode.weight_bytes_done);
+    EXPECT_GT(decode.profile.time_of("matmul"), 0);
+    EXPECT_GT(decode.profile.linear_flops(), 0);
+    EXPECT_LE(decode.profile.time_ns(), decode.profile.wall_ns);
+  }
+  EXPECT_GT(bench->decode[1].bytes, bench->decode[0].bytes);
+  EXPECT_EQ(model_json(*bench).find("decode")->as_array().size(), 2u);
+  EXPECT_NE(model_page(*bench).find("Where a decode step of 1 goes"), std::string::npos);
+  BenchModelOptions larger = options;
+  larger.batches = {64};
+  EXPECT_FALSE(bench_model(**engine, larger, roofs, progress).has_value());
 }
 
 TEST(Ab, ReadsArms) {

@@ -75,7 +75,7 @@ std::string binary_hash() {
 
 std::string source_commit() {
   const std::string git = LATHE_SOURCE_DIR "/.git/";
-  const std::string head = first_line(git + "HEAD");
+  std::string head = first_line(git + "HEAD");
   if (!head.starts_with("ref: ")) return head;
   const std::string name = head.substr(5);
   if (std::string commit = first_line(git + name); !commit.empty()) return commit;
