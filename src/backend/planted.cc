@@ -13,11 +13,7 @@
 namespace lathe::backend {
 namespace {
 
-void run_reference(ops::OpId op, const void* params, const ops::LaunchContext& context) {
-  for (const ops::Variant& variant : kernels::ref::reference_variants()) {
-    if (variant.op == op) return variant.run(params, context);
-  }
-}
+using kernels::ref::run_reference;
 
 /// The newest raw key of every sequence is lost: pools that end in a later step are wrong.
 void run_pool_tail(const void* params, const ops::LaunchContext& context) {

@@ -1,5 +1,7 @@
 #include "kernels/ref/reference.h"
 
+#include <algorithm>
+
 #include "base/check.h"
 #include "kernels/ref/kernels.h"
 
@@ -30,5 +32,14 @@ std::span<const ops::Variant> reference_variants() {
   static const std::array<ops::Variant, ops::kOpCount> variants = table();
   return variants;
 }
+
+const ops::Variant& reference_of(ops::OpId op) {
+  const std::span<const ops::Variant> all = reference_variants();
+  const auto found = std::find_if(all.begin(), all.end(), [op](const ops::Variant& variant) { return variant.op == op; });
+  LATHE_CHECK(found != all.end(), "op {} has no reference", static_cast<int>(op));
+  return *found;
+}
+
+void run_reference(ops::OpId op, const void* params, const ops::LaunchContext& context) { reference_of(op).run(params, context); }
 
 }  // namespace lathe::kernels::ref

@@ -14,4 +14,10 @@ namespace lathe::kernels::ref {
 /// Every op exactly once, variant "ref", any legal problem, with its counting twin.
 std::span<const ops::Variant> reference_variants();
 
+/// That of one op.
+const ops::Variant& reference_of(ops::OpId op);
+
+/// Runs an op's reference on host memory.
+void run_reference(ops::OpId op, const void* params, const ops::LaunchContext& context);
+
 }  // namespace lathe::kernels::ref
