@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <limits>
+
 #include "ops/contracts.h"
 #include "ops/costing.h"
 
@@ -25,7 +28,9 @@ Cost cost(const MoeParams& p) {
   c[Counter::kBytesRead] = bytes(p.x) + bytes(p.ids) + bytes(p.weights);
   c[Counter::kBytesWritten] = bytes(p.y) + bytes(p.present);
   if (experts == 0) return c;
-  add_weights(c, experts * (bytes(p.gate.items[0]) + bytes(p.up.items[0]) + bytes(p.down.items[0])));
+  int64_t smallest = std::numeric_limits<int64_t>::max();  // which experts are chosen is not known here
+  for (int32_t e = 0; e < p.gate.count; ++e) smallest = std::min(smallest, bytes(p.gate.items[e]) + bytes(p.up.items[e]) + bytes(p.down.items[e]));
+  add_weights(c, experts * smallest);
   const int64_t width = p.gate.items[0].rows();
   c[Counter::kFlops] = chosen * (6 * width * p.x.dim(1) + 2 * p.x.dim(1));
   add_swiglu(c, chosen * width);

@@ -26,6 +26,7 @@ struct RouteParams {
 };
 
 /// Σ over chosen experts e of w_e · down_e(swiglu(gate_e x, up_e x)), as the canonical tree whose leaves are the expert ids 0 … experts_total − 1.
+/// Each matrix is stored in its own way: FP8 with scales in some experts, BF16 in others.
 /// A rank holds experts [expert_begin, expert_begin + gate.count). The order inside an expert is the kernel's own.
 /// Output   y f32 [T, D]: the root (all experts present); or y f32 [nodes, T, D]: one partial per node of the cover, and present i32 [nodes, T] says
 ///          which nodes had a chosen expert (others are 0).

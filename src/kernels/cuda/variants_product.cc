@@ -21,11 +21,12 @@ using ops::OpId;
 /// A tile's partial sums of every segment lie in shared memory: 16 x 16 floats (8 tokens: half of that) a segment.
 constexpr int64_t kSegmentBytes = 16 * 16 * 4;
 
-bool fits_leaves(int64_t cols, int64_t leaf) { return leaf == 0 || (cols + leaf - 1) / leaf * kSegmentBytes <= kSharedMax; }
+bool fits_leaves(int64_t cols, int64_t leaf, int64_t limit = kSharedMax) { return leaf == 0 || (cols + leaf - 1) / leaf * kSegmentBytes <= limit; }
+constexpr int64_t kMmaSharedMax = kSharedMax - 64 * 1024;  // beside the ring of product_tile.h
 
 /// The tensor cores take BF16 and FP8 in fast mode, 16 bytes of a row at a time and with one scale per chunk of 64 channels.
 bool fits_mma(const MatrixView& m, Compute compute, int64_t leaf) {
-  if (compute != Compute::kBF16 || !fits_leaves(m.cols(), leaf)) return false;
+  if (compute != Compute::kBF16 || !fits_leaves(m.cols(), leaf, kMmaSharedMax)) return false;
   if (m.values.dtype != DType::kBF16 && m.values.dtype != DType::kF8E4M3) return false;
   const int64_t each = m.values.dtype == DType::kF8E4M3 ? 16 : 8;
   if (m.scaled() && (each == 8 || m.block_cols % 64 != 0 || m.col_offset % 64 != 0 || leaf % 64 != 0)) return false;

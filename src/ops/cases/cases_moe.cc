@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <optional>
 
 #include "ops/cases/cases.h"
 #include "tensor/shard.h"
@@ -56,6 +57,7 @@ struct Experts {
   bool present = false;
   bool nonfinite = false;
   bool exact_counts = false;  ///< every held expert is chosen
+  std::optional<Weights> others{};  ///< of every second matrix
 };
 
 void moe_case(std::vector<Case>& out, const Experts& c) {
@@ -83,9 +85,10 @@ void moe_case(std::vector<Case>& out, const Experts& c) {
                        p.x = b.in(DType::kF32, {c.tokens, c.width}, normal(), 3);
                        p.ids = b.indices(ids, {c.tokens, c.chosen});
                        p.weights = b.in(DType::kF32, {c.tokens, c.chosen}, uniform(0.1, 1.5));
-                       p.gate = b.stack(c.weights, c.experts, c.inner, c.width);
-                       p.up = b.stack(c.weights, c.experts, c.inner, c.width);
-                       p.down = b.stack(c.weights, c.experts, c.width, c.inner);
+                       const Weights& others = c.others ? *c.others : c.weights;
+                       p.gate = b.stack(c.weights, others, c.experts, c.inner, c.width);
+                       p.up = b.stack(others, c.weights, c.experts, c.inner, c.width);
+                       p.down = b.stack(c.weights, others, c.experts, c.width, c.inner);
                        p.limit = c.limit, p.compute = c.compute;
                        if (c.nonfinite) p.x.f32()[p.x.step(0) + 1] = std::numeric_limits<float>::quiet_NaN();
                        if (c.total == 0) {
@@ -120,6 +123,14 @@ void add_moe_cases(std::vector<Case>& out) {
   moe_case(
       out,
       {.name = "fp8_e3_k3_odd", .tokens = 4, .width = 200, .inner = 70, .experts = 3, .chosen = 3, .weights = kFp8Weights, .exact_counts = true});
+  moe_case(out, {.name = "fp8_among_bf16",
+                 .tokens = 6,
+                 .width = 136,
+                 .inner = 40,
+                 .experts = 5,
+                 .chosen = 2,
+                 .weights = kBF16Weights,
+                 .others = kFp8Weights});
   moe_case(out, {.name = "fp8_inside_blocks",
                  .tokens = 3,
                  .width = 96,

@@ -121,9 +121,9 @@ MatrixView Problem::matrix(const Weights& kind, int64_t rows, int64_t cols) {
   return tensor::slice_matrix(m, kind.row_offset, all_rows, kind.col_offset, all_cols);
 }
 
-MatrixStack Problem::stack(const Weights& kind, int32_t count, int64_t rows, int64_t cols) {
+MatrixStack Problem::stack(const Weights& even, const Weights& odd, int32_t count, int64_t rows, int64_t cols) {
   std::vector<MatrixView>& items = stacks_.emplace_back();
-  for (int32_t i = 0; i < count; ++i) items.push_back(matrix(kind, rows, cols));
+  for (int32_t i = 0; i < count; ++i) items.push_back(matrix(i % 2 == 0 ? even : odd, rows, cols));
   return {.items = items.data(), .count = count};
 }
 

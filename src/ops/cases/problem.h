@@ -68,7 +68,9 @@ class Problem {
   View out(DType dtype, const std::vector<int64_t>& shape, int64_t pad = 0) { return add(dtype, shape, nullptr, pad, true); }
   View indices(const std::vector<int32_t>& values, std::vector<int64_t> shape = {});
   MatrixView matrix(const Weights& kind, int64_t rows, int64_t cols);
-  MatrixStack stack(const Weights& kind, int32_t count, int64_t rows, int64_t cols);
+  /// Items 0, 2, … are stored as `even`, the others as `odd`.
+  MatrixStack stack(const Weights& even, const Weights& odd, int32_t count, int64_t rows, int64_t cols);
+  MatrixStack stack(const Weights& kind, int32_t count, int64_t rows, int64_t cols) { return stack(kind, kind, count, rows, cols); }
   Ragged ragged(const Batch& batch);
   /// Pool with room for `rows` rows per sequence, blocks of all sequences shuffled. written: an op writes it.
   Paged paged(DType dtype, int64_t width, int64_t sequences, int64_t rows, int64_t block_rows, bool written);
