@@ -131,7 +131,6 @@ struct Glm5NextConfig {
   std::vector<FfnKind> ffns;          ///< [layers]
   std::vector<IndexerKind> indexers;  ///< [layers]
   bool draft_layer = false;           ///< stored as layer index `layers`: DSA with its own indexer, MoE, no mHC
-  bool share_draft_selection = true;  ///< index_share_for_mtp_iteration
 
   std::optional<VisionConfig> vision;
   SpecialTokens tokens;

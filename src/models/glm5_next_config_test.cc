@@ -52,6 +52,12 @@ Json without(std::initializer_list<std::string_view> keys) {
   return config;
 }
 
+TEST(Glm5NextConfig, LaterDraftStepsShareTheSelection) {
+  expect_parts(refused(with("index_share_for_mtp_iteration", false)), {"text_config.index_share_for_mtp_iteration", "false", "only true is implemented"});
+  expect_parts(refused(with("index_share_for_mtp_iteration", 1)), {"index_share_for_mtp_iteration is 1"});
+  parsed(without({"index_share_for_mtp_iteration"}));
+}
+
 TEST(Glm5NextConfig, ReadsTheRelease) {
   const auto result = parse_glm5_next_config(release_config());
   ASSERT_TRUE(result.has_value()) << result.error().message;

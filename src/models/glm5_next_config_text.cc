@@ -185,8 +185,9 @@ Result<void> read_text_config(const Json& json, const std::string& section, Pars
   read_moe(text, config);
   read_mhc(text, config);
   config.draft_layer = text.int_or({"num_nextn_predict_layers"}, 0, {0, 1}) == 1;
-  if (text.find({"index_share_for_mtp_iteration"}) != nullptr) {
-    config.share_draft_selection = text.required_bool({"index_share_for_mtp_iteration"});
+  if (const Json* share = text.find({"index_share_for_mtp_iteration"}); share != nullptr && *share != Json(true)) {
+    text.fail("index_share_for_mtp_iteration is {}, only true is implemented: later steps of a drafting round keep the keys chosen by its first step",
+              share->dump());
   }
   const IntRange ids = {0, config.vocab - 1};
   for (const int64_t id : text.int_or_list({"eos_token_id"}, ids)) config.tokens.eos.push_back(static_cast<TokenId>(id));

@@ -182,7 +182,8 @@ class Model {
   /// The store must have room for the positions (append the step that will verify the drafts first).
   virtual Result<DraftResult> draft_prefill(std::span<const DraftItem> items, const View& hidden, cache::Store& store,
                                             StepHooks* hooks = nullptr) = 0;
-  /// A later step of a drafting round: attends to what `origin` selected and to the round's own latents, chooses nothing anew.
+  /// A later step of a drafting round: attends to what `origin` selected and to the round's own latents, chooses nothing anew and writes no index keys:
+  /// draft_prefill writes the entries of accepted tokens again, from true hidden states.
   virtual Result<DraftResult> draft_step(std::span<const DraftStepItem> items, cache::Store& store, StepHooks* hooks = nullptr) = 0;
 
   virtual Result<ImageRows> encode_image(const ImageInput& image) = 0;
