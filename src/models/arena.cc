@@ -8,8 +8,6 @@ namespace lathe::models {
 namespace {
 
 constexpr int64_t kAlignBytes = 64;
-/// Where views point while sizes are measured: aligned, never read.
-constexpr uintptr_t kNowhere = 4096;
 
 int64_t align_up(int64_t bytes) { return (bytes + kAlignBytes - 1) / kAlignBytes * kAlignBytes; }
 
@@ -35,7 +33,7 @@ Result<void> Arena::reserve(backend::Device& device, int64_t floats, int64_t vie
 }
 
 View Arena::take(DType dtype, std::initializer_list<int64_t> shape) {
-  const uintptr_t base = measuring_ ? kNowhere : reinterpret_cast<uintptr_t>(buffer_.data());
+  const uintptr_t base = reinterpret_cast<uintptr_t>(measuring_ ? nowhere() : buffer_.data());
   const View view = tensor::make_view(reinterpret_cast<void*>(base + static_cast<uintptr_t>(used_)), dtype, shape);
   used_ += align_up(view.elements() * static_cast<int64_t>(tensor::dtype_bytes(dtype)));
   largest_ = std::max(largest_, used_);

@@ -12,6 +12,9 @@
 
 namespace lathe::models {
 
+/// Where views point while sizes are measured or kernels chosen: aligned, not null, never looked into.
+inline void* nowhere() { return reinterpret_cast<void*>(uintptr_t{4096}); }
+
 /// Bump allocator for activations. Its size is found by running the forward pass once in measuring mode, when views point to nothing.
 class Arena {
  public:

@@ -144,7 +144,7 @@ Result<void> Glm5NextModel::kda_pair(const Pass& pass, int32_t layer, const KdaR
   const int64_t width = config_.kda.head_dim;
   const int64_t floats = sequences * heads * width * width;
   if (!dispatch_.planning()) LATHE_TRY_VOID(pair_memory_.ensure(device(), 2 * floats * 4));
-  float* const memory = static_cast<float*>(pair_memory_.data());
+  float* const memory = static_cast<float*>(dispatch_.planning() ? nowhere() : pair_memory_.data());
   pair_m = tensor::make_view(memory, DType::kF32, {sequences, heads, width, width});
   pair_h = tensor::make_view(memory + floats, DType::kF32, {sequences, heads, width, width});
   const View states = kda_state_view(pass.store, layer, config_.kda, heads);
