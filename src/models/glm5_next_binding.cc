@@ -15,8 +15,6 @@ using weights::Checkpoint;
 using weights::describe_shape;
 using weights::TensorEntry;
 
-constexpr int32_t kScaleBlock = 128;
-
 bool ends_with(std::string_view text, std::string_view end) { return text.ends_with(end); }
 
 void replace_once(std::string& text, std::string_view from, std::string_view to) {
@@ -206,8 +204,6 @@ class Binder : public TensorVisitor {
     return checkpoint_.take(scale_name);
   }
 
-  static int64_t blocks(int64_t size) { return (size + kScaleBlock - 1) / kScaleBlock; }
-
   static MatrixView make_matrix(const View& values, const View& scales) {
     MatrixView matrix;
     matrix.values = values;
@@ -224,7 +220,7 @@ class Binder : public TensorVisitor {
     LATHE_TRY_VOID(check_shape(name, spec.shape));
     const int64_t rows = spec.shape[0];
     const int64_t cols = spec.elements() / rows;
-    LATHE_TRY(const View scales, take_scales(name, {blocks(rows), blocks(cols)}));
+    LATHE_TRY(const View scales, take_scales(name, {scale_blocks(rows), scale_blocks(cols)}));
     LATHE_TRY(const View values, checkpoint_.take(name));
     return make_matrix(with_shape(values, {rows, cols}), scales);
   }
@@ -240,7 +236,7 @@ class Binder : public TensorVisitor {
     LATHE_TRY_VOID(check_shape(name, joined.shape));
     Whole out;
     if (joined.index >= 0) {
-      LATHE_TRY(out.scales, take_scales(name, {joined.shape[0], blocks(joined.shape[1]), blocks(joined.shape[2])}));
+      LATHE_TRY(out.scales, take_scales(name, {joined.shape[0], scale_blocks(joined.shape[1]), scale_blocks(joined.shape[2])}));
     }
     LATHE_TRY(out.values, checkpoint_.take(name));
     wholes_.emplace(name, out);

@@ -53,6 +53,11 @@ std::vector<TensorSpec> glm5_next_inventory(const Glm5NextConfig& config);
 /// Stored dtypes that a tensor may have: BF16, F16, F32, and F8_E4M3 where fp8_allowed.
 bool dtype_allowed(const TensorSpec& spec, DType dtype);
 
+/// The released FP8 format has one scale per block of 128 x 128 values.
+inline constexpr int32_t kScaleBlock = 128;
+/// Blocks along an axis of `size` values, the last one partly filled.
+constexpr int64_t scale_blocks(int64_t size) { return (size + kScaleBlock - 1) / kScaleBlock; }
+
 // Binding. All views point into the checkpoint (host memory, as stored) and die with it. Matrices are [out, in]: y = W x.
 
 /// mHC site: fn [S(2+S), S·hidden]; base [S(2+S)]; scale [3].

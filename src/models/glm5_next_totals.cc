@@ -9,10 +9,6 @@
 namespace lathe::models {
 namespace {
 
-constexpr int64_t kScaleBlock = 128;
-
-int64_t blocks(int64_t size) { return (size + kScaleBlock - 1) / kScaleBlock; }
-
 /// The modules that stay unquantised, looked up by tensor name.
 class Exclusions {
  public:
@@ -72,7 +68,7 @@ class ConfigCounter : public Counter {
     if (spec.fp8_in_release && config_.quantization.fp8 && !exclusions_.covers(spec.name)) {
       tensor.tensors = 2;
       tensor.fp8_matrices = 1;
-      tensor.bytes = tensor.parameters + 4 * blocks(spec.shape[0]) * blocks(spec.shape[1]);
+      tensor.bytes = tensor.parameters + 4 * scale_blocks(spec.shape[0]) * scale_blocks(spec.shape[1]);
     } else {
       const DType dtype = spec.f32_in_release ? DType::kF32 : config_.dtype;
       tensor.bytes = tensor.parameters * static_cast<int64_t>(tensor::dtype_bytes(dtype));
@@ -97,7 +93,7 @@ int64_t row_bytes(RowFormat format, int64_t width) {
   switch (format) {
     case RowFormat::kF32: return 4 * width;
     case RowFormat::kBF16: return 2 * width;
-    case RowFormat::kFp8Scaled: return width + 4 * blocks(width);
+    case RowFormat::kFp8Scaled: return width + 4 * scale_blocks(width);
   }
   return 0;
 }

@@ -15,7 +15,7 @@ namespace lathe::models {
 
 class Glm5NextVision {
  public:
-  /// Weights and dispatch outlive it. `downsample`: LayerDerived's turned matrix.
+  /// Weights and dispatch outlive it. `downsample`: Glm5NextDeviceWeights::downsample, the convolution as a matrix.
   Glm5NextVision(const VisionConfig& config, const VisionWeights& weights, const View& downsample, ops::Compute compute, backend::Dispatch& dispatch);
 
   /// A dry pass over the smallest picture, between begin_plan() and end_plan().
