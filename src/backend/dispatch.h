@@ -30,10 +30,18 @@ struct Composition {
 };
 std::span<const Composition> compositions();
 
+/// [begin, end); empty: none, or not known.
+struct OpRange {
+  int64_t begin = 0;
+  int64_t end = 0;
+  friend bool operator==(const OpRange&, const OpRange&) = default;
+};
+
 /// One place in the model where an op is called; lives in the model, planned once.
 struct OpSite {
   const char* name = "";  ///< "kda.projections"
   int32_t layer = -1;
+  OpRange heads{};  ///< heads of the whole model that this rank works on here; empty: the work is not by head
   // Set by the plan pass:
   ops::OpId op = ops::OpId::kCount;  ///< a site always calls the same op
   Route route = Route::kUnplanned;
@@ -49,6 +57,8 @@ struct OpCall {
   const ops::OpInfo* info = nullptr;
   const OpSite* site = nullptr;
   int32_t rank = 0;
+  OpRange tokens{};  ///< positions in their sequences that the pass covers: from the lowest to one past the highest; empty outside text passes
+  OpRange heads{};   ///< of the site
   int64_t call = 0;  ///< number of this observed call since the dispatch was made
   const char* variant = "";
   void* params = nullptr;                          ///< a copy: views may be replaced in before()
@@ -109,6 +119,8 @@ class Dispatch {
 
   /// Null switches observation off. Not owned.
   void set_observer(OpObserver* observer);
+  /// What observers are told as OpCall::tokens from now on; the model sets it at the start of a pass.
+  void set_tokens(OpRange positions) { tokens_ = positions; }
   /// For the timeline: the device's spans, with layer, rank and tokens. Null switches it off. Not owned.
   void set_recorder(base::Recorder* recorder);
 
@@ -143,6 +155,7 @@ class Dispatch {
   DispatchOptions options_;
   bool fast_ = true;  ///< neither planning, observed nor recorded
   bool planning_ = false;
+  OpRange tokens_;
   int64_t fallback_calls_ = 0;
   std::vector<const OpSite*> sites_;
   struct Impl;

@@ -28,6 +28,8 @@ void Dispatch::run_observed(OpSite& site, const void* params, size_t bytes) {
   OpCall call{.info = &ops::op_info(site.op),
               .site = &site,
               .rank = options_.rank,
+              .tokens = tokens_,
+              .heads = site.heads,
               .call = impl.calls++,
               .variant = served_by(site),
               .params = impl.params.data()};

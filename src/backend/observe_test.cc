@@ -141,11 +141,17 @@ TEST(Observation, TellsTheCallsFacts) {
   dispatch->set_observer(&facts);
   Tensors tensors(*device);
   const View x = tensors.floats({2, 3});
-  OpSite add{.name = "residual", .layer = 7};
+  OpSite add{.name = "residual", .layer = 7, .heads = {4, 6}};
   OpSite gelu{.name = "gelu"};
+  dispatch->set_tokens({30, 32});
   dispatch->run(add, ops::AddParams{.a = x, .b = x, .out = tensors.zeros({2, 3})});
+  dispatch->set_tokens({});
   dispatch->run(gelu, ops::GeluParams{.x = x, .out = x});
   ASSERT_EQ(facts.calls.size(), 2u);
+  EXPECT_EQ(facts.calls[0].tokens, (OpRange{30, 32}));
+  EXPECT_EQ(facts.calls[0].heads, (OpRange{4, 6}));
+  EXPECT_EQ(facts.calls[1].tokens, OpRange{});
+  EXPECT_EQ(facts.calls[1].heads, OpRange{});
   EXPECT_EQ(facts.calls[0].info->id, OpId::kAdd);
   EXPECT_STREQ(facts.calls[0].variant, "mhc_out");
   EXPECT_STREQ(facts.calls[1].variant, "ref");

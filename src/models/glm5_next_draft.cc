@@ -68,6 +68,7 @@ void Glm5NextModel::copy_selections(const StepBatch& batch) {
 
 Result<DraftResult> Glm5NextModel::run_draft(const Pass& pass, const View& hidden_source, bool later_step) {
   arena_.reset();
+  dispatch_.set_tokens(pass.batch.positions());
   const int64_t rows = pass.batch.rows();
   const auto layer = static_cast<int32_t>(config_.layers);
   const MtpWeights& weights = *weights_.bound.mtp;

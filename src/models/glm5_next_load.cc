@@ -48,7 +48,17 @@ Glm5NextModel::Glm5NextModel(backend::Dispatch& dispatch, const ModelOptions& op
   layer_sites_.reserve(static_cast<size_t>(config_.layers));
   for (int32_t layer = 0; layer < config_.layers; ++layer) layer_sites_.emplace_back(layer);
   if (options_.draft) draft_sites_ = std::make_unique<DraftSites>(static_cast<int32_t>(config_.layers));
+  set_site_heads();
   for (int64_t layer = 0; layer <= config_.layers; ++layer) layer_families_.push_back(glm5_next_layer_families(config_, shards_, layer));
+}
+
+void Glm5NextModel::set_site_heads() {
+  const backend::OpRange kda{shards_.plan.kda_heads.begin, shards_.plan.kda_heads.end};
+  const backend::OpRange mla{shards_.plan.mla_heads.begin, shards_.plan.mla_heads.end};
+  const backend::OpRange index{0, config_.indexer.heads};
+  for (LayerSites& sites : layer_sites_) sites.set_heads(kda, mla, index);
+  if (draft_sites_ == nullptr) return;
+  for (LayerSites* sites : {&draft_sites_->block, &draft_sites_->step_block}) sites->set_heads(kda, mla, index);
 }
 
 Result<std::unique_ptr<Model>> Glm5NextModel::load(const std::string& directory, backend::Dispatch& dispatch, const ModelOptions& options) {

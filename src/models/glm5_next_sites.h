@@ -67,6 +67,14 @@ struct LayerSites {
       site->layer = layer;
     }
   }
+  /// Tells the sites which heads of the model this rank works on; `of_index`: of the indexer, never cut.
+  void set_heads(backend::OpRange of_kda, backend::OpRange of_mla, backend::OpRange of_index) {
+    for (backend::OpSite* site : {&kda.projections, &kda.decay_up, &kda.gate_up, &kda.conv, &kda.gate, &kda.pair, &kda.recurrence, &kda.norm, &kda.output}) {
+      site->heads = of_kda;
+    }
+    for (backend::OpSite* site : {&dsa.q_projections, &dsa.absorb, &dsa.attend, &dsa.unabsorb, &dsa.expanded, &dsa.output}) site->heads = of_mla;
+    for (backend::OpSite* site : {&dsa.index_weights, &dsa.select}) site->heads = of_index;
+  }
   MhcSites attn_mhc{op_site("mhc.attn_in"), op_site("mhc.attn_out")};
   MhcSites ffn_mhc{op_site("mhc.ffn_in"), op_site("mhc.ffn_out")};
   backend::OpSite input_norm = op_site("norm.input");

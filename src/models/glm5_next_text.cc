@@ -49,6 +49,7 @@ Result<StepResult> Glm5NextModel::step(std::span<const StepItem> items, cache::S
 
 Result<void> Glm5NextModel::run_step(const Pass& pass) {
   arena_.reset();
+  dispatch_.set_tokens(pass.batch.positions());
   const int64_t rows = pass.batch.rows();
   const View embedded = embed(pass.batch, text_sites_.embed, text_sites_.embed_rows);
   LATHE_TRY(const View streams, layers(pass, embedded));
@@ -185,6 +186,7 @@ Result<void> Glm5NextModel::after_layer(const Pass& pass, int32_t layer) {
 
 Result<ImageRows> Glm5NextModel::encode_image(const ImageInput& image) {
   if (vision_ == nullptr) return err(Code::kFailedPrecondition, "the model was loaded without a vision tower");
+  dispatch_.set_tokens({});
   return vision_->encode(image);
 }
 

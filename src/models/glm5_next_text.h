@@ -60,6 +60,7 @@ class Glm5NextModel final : public Model {
   };
 
   Glm5NextModel(backend::Dispatch& dispatch, const ModelOptions& options, Glm5NextConfig config, Glm5NextShards shards);
+  void set_site_heads();
   Result<void> load_weights(const std::string& directory);
   void describe(const Glm5NextDeviceWeights& weights);
 

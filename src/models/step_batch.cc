@@ -1,6 +1,7 @@
 #include "models/step_batch.h"
 
 #include <algorithm>
+#include <limits>
 
 namespace lathe::models {
 namespace {
@@ -111,6 +112,16 @@ void StepBatch::place(std::span<const BatchItem> items) {
   }
   has_overrides_ = override_rows_ > 0;
   ragged_.longest = std::max(absorbed_.ragged.longest, expanded_.ragged.longest);
+}
+
+backend::OpRange StepBatch::positions() const {
+  if (placed_.empty()) return {};
+  backend::OpRange range{std::numeric_limits<int64_t>::max(), 0};
+  for (const Placed& placed : placed_) {
+    range.begin = std::min(range.begin, placed.item->start);
+    range.end = std::max(range.end, placed.item->start + placed.row_end - placed.row_begin);
+  }
+  return range;
 }
 
 StepBatch::Offsets StepBatch::reserve(int64_t blocks) {

@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "backend/dispatch.h"
 #include "base/result.h"
 #include "models/arena.h"
 #include "models/model.h"
@@ -60,6 +61,8 @@ class StepBatch {
   };
 
   int64_t rows() const { return rows_; }
+  /// From the lowest position of a row to one past the highest.
+  backend::OpRange positions() const;
   int64_t sequences() const { return static_cast<int64_t>(placed_.size()); }
   int64_t logits_rows() const { return logits_rows_; }
   int64_t override_rows() const { return override_rows_; }

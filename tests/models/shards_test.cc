@@ -74,6 +74,12 @@ TEST_P(Shards, SameBitsAsUncut) {
           .tp_kda = groups[0][rank].get(), .attn = groups[1][rank].get(), .tp_ffn = groups[2][rank].get(), .ep = groups[3][rank].get()};
       mine.dispatch.rank = static_cast<int32_t>(rank);
       Rig rig(mine);
+      for (const backend::OpSite* site : rig.dispatch().sites()) {
+        const tensor::Shard& heads = std::string(site->name).starts_with("kda.") ? mine.model.shards.kda_heads : mine.model.shards.mla_heads;
+        if (std::string(site->name) == "kda.recurrence" || std::string(site->name) == "dsa.attend") {
+          EXPECT_EQ(site->heads, (backend::OpRange{heads.begin, heads.end})) << site->name << " of rank " << rank;
+        }
+      }
       parts[rank] = run(rig, ids);
       widths[rank] = rig.vocabulary();
     });
