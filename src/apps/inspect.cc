@@ -100,8 +100,23 @@ Json flops_json(const std::vector<models::FlopRow>& rows) {
   return Json::Object{{"per_token", total_flops(rows)}, {"parts", std::move(parts)}};
 }
 
-Json cache_json(const models::CacheBytes& bytes) {
-  return Json::Object{{"kda_state", bytes.kda_state}, {"conv", bytes.conv}, {"latent", bytes.latent}, {"index", bytes.index}, {"tail", bytes.tail}, {"total", bytes.total()}};
+/// What the store of one sequence of `context` tokens reserves, by family.
+Result<Json> reserved_json(const Glm5NextConfig& c, engine::EngineOptions options, int64_t context) {
+  options.context_tokens = context;
+  options.sequences = 1;
+  const models::ModelOptions of_model{.precision = options.precision, .tentative_max = options.tentative_max, .draft = options.draft, .shards = {}, .groups = {}};
+  LATHE_TRY(const models::Glm5NextShards shards, models::resolve_shards(c, {}, {}));
+  models::ModelInfo info;
+  info.block_tokens_multiple = c.indexer.kpool;
+  const auto families = models::glm5_next_cache_families(c, shards, of_model);
+  Json out = Json::Object{};
+  int64_t total = 0;
+  for (const cache::FamilyBytes& entry : cache::reserved_cache_bytes(families, engine::store_options(options, info))) {
+    out.set(entry.family, entry.bytes);
+    total += entry.bytes;
+  }
+  out.set("total", total);
+  return out;
 }
 
 Json step_json(const models::StepBytes& step, int64_t batch) {
@@ -188,9 +203,8 @@ std::string page(const Json& all) {
   table_row(out, "prefill, mean over the prompt", {cell(*all.find("flops_prefill"), "per_token")});
   out += "\nBytes that a decode step must move\n";
   for (const auto& [key, value] : all.find("decode_step_bytes")->as_object()) table_row(out, key, {grouped(value.as_double())});
-  out += fmt::format("\nCache bytes of one sequence at {} tokens\n", cell(all, "context"));
-  table_row(out, "family", {"main model", "draft layer"});
-  for (const auto& [key, value] : all.find("cache_bytes")->as_object()) table_row(out, key, {grouped(value.as_double()), cell(*all.find("draft_cache_bytes"), key.c_str())});
+  out += fmt::format("\nCache bytes reserved for one sequence of {} tokens\n", cell(all, "context"));
+  for (const auto& [key, value] : all.find("cache_bytes")->as_object()) table_row(out, key, {grouped(value.as_double())});
   const Json* engine = all.find("engine");
   if (engine == nullptr) return out;
   out += "\nEngine\n";
@@ -217,8 +231,6 @@ Json config_facts(const models::ParsedConfig& parsed, const Glm5NextTotals& tota
   all.set("flops_decode", flops_json(decode));
   all.set("flops_prefill", flops_json(prefill));
   all.set("decode_step_bytes", step_json(models::decode_step_bytes(c, totals, {.batch = batch, .context = context, .format = format}), batch));
-  all.set("cache_bytes", cache_json(models::cache_bytes(c, context, format)));
-  all.set("draft_cache_bytes", cache_json(models::draft_cache_bytes(c, context, format)));
   return all;
 }
 
@@ -243,6 +255,8 @@ Result<int> inspect_verb(const config::Settings& settings, const InspectOptions&
   } else {
     all = config_facts(parsed, models::totals_from_config(parsed.config), context, options.batch, exact);
   }
+  LATHE_TRY(Json reserved, reserved_json(parsed.config, engine_settings, context));
+  all.set("cache_bytes", std::move(reserved));
   for (const std::string& warning : parsed.warnings) base::log(base::LogLevel::kWarning, "{}", warning);
   print(options.json ? all.dump({.key_separator = ": ", .indent = 1}) + "\n" : page(all));
   return 0;
