@@ -99,6 +99,41 @@ class Replace final : public backend::OpObserver {
   backend::Buffer memory_;
 };
 
+/// Positions and heads of the calls, by site of layer 0 (KDA), layer 3 (DSA) and outside.
+class Ranges final : public backend::OpObserver {
+ public:
+  void after(backend::OpCall& call, backend::Device&) override {
+    tokens_.insert({call.tokens.begin, call.tokens.end});
+    if (call.heads.end > 0) heads_[call.site->name] = {call.heads.begin, call.heads.end};
+  }
+  using Range = std::pair<int64_t, int64_t>;
+  std::set<Range> tokens_;
+  std::map<std::string, Range> heads_;
+};
+
+TEST(Observation, CallsNameTheirPositionsAndHeads) {
+  Rig rig(base());
+  GoldenFile gold(data_path("golden/base.safetensors"));
+  const std::vector<TokenId> ids = gold.tokens("ids.5");
+  SequenceId sequence;
+  rig.prefill({ids.begin(), ids.begin() + 50}, {}, &sequence);
+  Ranges ranges;
+  rig.dispatch().set_observer(&ranges);
+  rig.feed(sequence, {ids.begin() + 50, ids.end()});
+  EXPECT_EQ(ranges.tokens_, (std::set<Ranges::Range>{{50, 65}}));
+  const Ranges::Range all{0, 4};
+  for (const char* site : {"kda.projections", "kda.conv", "kda.recurrence", "kda.output", "dsa.q_projections", "dsa.attend"}) {
+    EXPECT_EQ(ranges.heads_[site], all) << site;
+  }
+  EXPECT_EQ(ranges.heads_["dsa.select"], (Ranges::Range{0, 16}));  // heads of the indexer
+  for (const char* site : {"mhc.attn_in", "norm.input", "moe.experts", "embed", "head.logits"}) EXPECT_FALSE(ranges.heads_.contains(site)) << site;
+  const std::vector<float> pixels = gold.floats("image.0.pixels");
+  ranges.tokens_.clear();
+  must(rig.model().encode_image({.patches = pixels, .steps = 1, .height = 4, .width = 4}), "picture");
+  EXPECT_EQ(ranges.tokens_, (std::set<Ranges::Range>{{0, 0}}));
+  rig.dispatch().set_observer(nullptr);
+}
+
 TEST(Observation, ReplacingTheInputOfLayerFive) {
   Rig rig(base());
   const std::vector<TokenId> ids = GoldenFile(data_path("golden/base.safetensors")).tokens("ids.3");

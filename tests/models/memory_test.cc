@@ -1,0 +1,53 @@
+// Goal: the caches of a million tokens are what inspect says, and they become resident only as far as they are written.
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <fstream>
+
+#include "models/glm5_next_cache.h"
+#include "rig.h"
+
+namespace lathe::models::golden {
+namespace {
+
+constexpr int64_t kContext = 1048576;
+constexpr int64_t kBlock = 64;
+
+int64_t resident_bytes() {
+  std::ifstream file("/proc/self/statm");
+  int64_t total = 0;
+  int64_t resident = 0;
+  file >> total >> resident;
+  return resident * sysconf(_SC_PAGESIZE);
+}
+
+TEST(CacheMemory, AMillionTokensAreReservedAsSaidAndTouchedWhenUsed) {
+  const Glm5NextConfig config = must(read_glm5_next_config(data_path("builtin")), "config").config;
+  const ModelOptions options{.precision = Precision::kExact, .shards = {}, .groups = {}};
+  const std::vector<cache::LayerFamily> families = glm5_next_cache_families(config, must(resolve_shards(config, {}, {}), "shards"), options);
+  const cache::StoreOptions of_store{.block_tokens = kBlock, .blocks = kContext / kBlock, .slots = 1, .tentative_max = options.tentative_max};
+  int64_t said = 0;
+  for (const cache::FamilyBytes& family : cache::reserved_cache_bytes(families, of_store)) said += family.bytes;
+
+  const auto device = Rig::cpu_device({.directory = "", .isa = "", .threads = 1, .dispatch = {}});
+  const int64_t before = resident_bytes();
+  const auto store = must(cache::Store::create(*device, families, of_store), "store");
+  EXPECT_EQ(store->bytes(), said);
+  EXPECT_GT(said, int64_t{512} << 20);
+  constexpr int64_t kSmall = int64_t{8} << 20;  // block lists, one cleared slot, and what the allocator keeps
+  EXPECT_LT(resident_bytes() - before, kSmall);
+  const SequenceId sequence = must(store->open(), "open");
+  must(store->append(sequence, kContext, 0), "append");
+  EXPECT_LT(resident_bytes() - before, kSmall);
+  // What is written becomes resident: a sixteenth of the latents of one layer.
+  const View latents = store->plane(3, kDsaFamilies.latent);
+  const int64_t part = latents.extent_bytes() / 16;
+  std::fill_n(static_cast<char*>(latents.data), part, char{1});
+  const int64_t grown = resident_bytes() - before;
+  EXPECT_GT(grown, part - kSmall);
+  EXPECT_LT(grown, part + kSmall);
+}
+
+}  // namespace
+}  // namespace lathe::models::golden
