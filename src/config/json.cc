@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <boost/json/basic_parser_impl.hpp>
 #include <boost/json/src.hpp>
+#include <charconv>
 #include <cmath>
 #include <unordered_set>
 
@@ -49,17 +50,27 @@ class Builder {
     stack_.back().as_object().emplace_back(std::exchange(text_, {}), Json());
     return true;
   }
-  bool on_number_part(bj::string_view, bj::error_code&) { return true; }
-  bool on_int64(int64_t value, bj::string_view, bj::error_code&) { return add(Json(value)); }
+  bool on_number_part(bj::string_view part, bj::error_code&) { return append(part); }
+  bool on_int64(int64_t value, bj::string_view, bj::error_code&) {
+    text_.clear();
+    return add(Json(value));
+  }
   bool on_uint64(uint64_t value, bj::string_view, bj::error_code&) {
+    text_.clear();
     return add(value <= INT64_MAX ? Json(static_cast<int64_t>(value)) : Json(static_cast<double>(value)));
   }
-  bool on_double(double value, bj::string_view, bj::error_code& code) {
-    if (!std::isfinite(value)) {  // beyond a double: it could not be written again
+  // The library's own value may be off in its last bits.
+  bool on_double(double value, bj::string_view part, bj::error_code& code) {
+    append(part);
+    const std::string text = std::exchange(text_, {});
+    double exact = value;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), exact);
+    if (error != std::errc()) exact = std::abs(value) < 1 ? 0.0 : HUGE_VAL;
+    if (!std::isfinite(exact)) {  // beyond a double: it could not be written again
       code = bj::error::exponent_overflow;
       return false;
     }
-    return add(Json(value));
+    return add(Json(exact));
   }
   bool on_bool(bool value, bj::error_code&) { return add(Json(value)); }
   bool on_null(bj::error_code&) { return add(Json()); }

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+
 namespace lathe::config {
 namespace {
 
@@ -17,6 +19,14 @@ TEST(Json, RoundTrip) {
   EXPECT_EQ(json->find("a")->dump({.ensure_ascii = true}), R"({"k":"\u00e9\ud83d\ude00\n\"\\"})");
   EXPECT_EQ(parse_json("[1,{}]").value().dump({.indent = 1}), "[\n 1,\n {}\n]");
   EXPECT_EQ(Json(1.0).dump(), "1.0");
+}
+
+TEST(Json, DoublesAreRoundedRight) {
+  for (const char* text : {"1e23", "9007199254740993.0", "0.1", "123456789012345678901234567890", "2.2250738585072011e-308", "4.9e-324", "1.7976931348623157e308", "-1e-400"}) {
+    EXPECT_EQ(parse_json(text).value().as_double(), std::strtod(text, nullptr)) << text;
+  }
+  const std::string digits = std::string(100, '1') + "0";
+  EXPECT_EQ(parse_json("[" + digits + ",1]").value().as_array()[0].as_double(), std::strtod(digits.c_str(), nullptr));
 }
 
 TEST(Json, Errors) {
