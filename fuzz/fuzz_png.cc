@@ -30,7 +30,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (image->width > 64 || image->height > 64) return 0;
   const media::PreprocessConfig config{.max_image_tokens = 64};
   const media::Patches patches = media::preprocess(*image, config);
-  fuzz::expect(patches.values.size() == static_cast<size_t>(patches.grid_height * patches.grid_width * 3 * config.temporal_patch_size * config.patch_size * config.patch_size),
+  fuzz::expect(patches.values.size() == static_cast<size_t>(patches.grid_height * patches.grid_width * 3 * config.temporal_patch_size *
+                                                            config.patch_size * config.patch_size),
                "a patch has all its values");
   return 0;
 }

@@ -22,7 +22,8 @@ TEST(Json, RoundTrip) {
 }
 
 TEST(Json, DoublesAreRoundedRight) {
-  for (const char* text : {"1e23", "9007199254740993.0", "0.1", "123456789012345678901234567890", "2.2250738585072011e-308", "4.9e-324", "1.7976931348623157e308", "-1e-400"}) {
+  for (const char* text : {"1e23", "9007199254740993.0", "0.1", "123456789012345678901234567890", "2.2250738585072011e-308", "4.9e-324",
+                           "1.7976931348623157e308", "-1e-400"}) {
     EXPECT_EQ(parse_json(text).value().as_double(), std::strtod(text, nullptr)) << text;
   }
   const std::string digits = std::string(100, '1') + "0";

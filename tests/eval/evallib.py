@@ -5,7 +5,7 @@ import os
 import subprocess
 
 RECALL_ROWS = 2  # of each recall set up to 8k tokens
-HELDOUT_ROWS = 2
+HELDOUT_ROWS = 6
 EVERY = 20
 
 
