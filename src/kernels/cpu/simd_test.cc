@@ -96,7 +96,8 @@ TEST(CpuFunctions, Bf16RoundsToNearestEven) {
   Random random(5);
   std::vector<float> x = random.normals(4099, 3.0f);
   for (uint32_t i = 0; i < 4000; ++i) x.push_back(std::bit_cast<float>(static_cast<uint32_t>(random.below(1ll << 32))));
-  for (const uint32_t special : {0x3F808000u, 0x3F818000u, 0x7F7FFFFFu, 0x7F800000u, 0xFF800000u, 0x7F800001u, 0x7FFFFFFFu, 0x00000001u, 0x80008000u}) {
+  for (const uint32_t special :
+       {0x3F808000u, 0x3F818000u, 0x7F7FFFFFu, 0x7F800000u, 0xFF800000u, 0x7F800001u, 0x7FFFFFFFu, 0x00000001u, 0x80008000u}) {
     x.push_back(std::bit_cast<float>(special));
   }
   for (const Tables& t : tables()) {
@@ -122,13 +123,13 @@ TEST(CpuFunctions, EveryE4m3Code) {
   for (int i = 0; i < 256; ++i) codes[static_cast<size_t>(i)] = static_cast<uint8_t>(i);
   for (const Tables& t : tables()) {
     SCOPED_TRACE(t.name);
-    const int width = t.matmul.width, lanes = width / 2;
+    const int64_t width = t.matmul.width, lanes = width / 2;
     std::vector<const char*> rows(static_cast<size_t>(width), reinterpret_cast<const char*>(codes.data()));
     std::vector<float> packed(static_cast<size_t>(256 * width));
     t.matmul.pack_f8({.rows = rows.data(), .channels = 256, .out = packed.data()});
-    for (int group = 0; group < 2; ++group) {
-      for (int channel = 0; channel < 256; ++channel) {
-        for (int row = 0; row < lanes; ++row) {
+    for (int64_t group = 0; group < 2; ++group) {
+      for (int64_t channel = 0; channel < 256; ++channel) {
+        for (int64_t row = 0; row < lanes; ++row) {
           const size_t at = static_cast<size_t>((group * 64 + channel / 4) * 4 * lanes + row % 4 * lanes + row / 4 * 4 + channel % 4);
           const float want = tensor::f8e4m3_to_float(static_cast<uint8_t>(channel));
           if (std::isnan(want)) {
