@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -37,15 +38,20 @@ Result<std::string> read_file(const std::string& path, size_t bytes_max) {
   FileDescriptor file;
   LATHE_TRY(const size_t size, open_regular(path, file));
   if (size > bytes_max) return err(Code::kInvalidArgument, "'{}' has {} bytes, the limit is {}", path, size, bytes_max);
-  std::string content(size, '\0');
+  // Some systems' files (/proc, cgroups) say 0 and have content all the same: the end of the file decides.
+  std::string content(std::max<size_t>(size, 4096), '\0');
   size_t done = 0;
-  while (done < size) {
-    const ssize_t got = ::read(file.fd, content.data() + done, size - done);
+  for (;;) {
+    const ssize_t got = ::read(file.fd, content.data() + done, content.size() - done);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return err(Code::kUnavailable, "cannot read '{}': {}", path, std::strerror(errno));
-    if (got == 0) return err(Code::kDataLoss, "'{}' ended after {} of {} bytes", path, done, size);
+    if (got == 0) break;
     done += static_cast<size_t>(got);
+    if (done > bytes_max) return err(Code::kInvalidArgument, "'{}' has more than {} bytes, the limit", path, bytes_max);
+    if (done == content.size()) content.resize(done * 2);
   }
+  if (done < size) return err(Code::kDataLoss, "'{}' ended after {} of {} bytes", path, done, size);
+  content.resize(done);
   return content;
 }
 

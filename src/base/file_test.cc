@@ -18,6 +18,9 @@ TEST(File, RoundTripAndErrors) {
   EXPECT_EQ(mapped->bytes().size(), 5u);
   MappedFile moved = std::move(*mapped);
   EXPECT_EQ(static_cast<char>(moved.bytes()[4]), 'o');
+  EXPECT_FALSE(read_file("/proc/self/status", 1 << 20).value().empty());  // says that it has 0 bytes
+  ASSERT_TRUE(check_writable(path).has_value());
+  EXPECT_FALSE(check_writable(testing::TempDir() + "none/file").has_value());
   ASSERT_TRUE(write_file(path, "").has_value());
   EXPECT_EQ(MappedFile::open(path).value().bytes().size(), 0u);
 }

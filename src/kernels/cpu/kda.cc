@@ -68,7 +68,8 @@ class Recurrence {
     const int64_t row_bytes = heads_ * 3 * part_ * 4;
     chunk_ = std::clamp<int64_t>(kPreparedBytes / row_bytes, 1, rows_);
     waiting_stride_ = values_ + (pair_ ? keys_ + values_ : 0);
-    const int64_t waiting = chunk_ < rows_ ? heads_ * keys_ * waiting_stride_ * 4 : 0;
+    // Two areas in turn: in one launch a task may read what goes on into a chunk while another writes what goes on into the next.
+    const int64_t waiting = chunk_ < rows_ ? 2 * heads_ * keys_ * waiting_stride_ * 4 : 0;
     prepared_ = static_cast<float*>(context_.scratch->shared(chunk_ * row_bytes + waiting));
     waiting_ = prepared_ + chunk_ * heads_ * 3 * part_;
   }
@@ -141,7 +142,7 @@ class Recurrence {
   void one_token(const Work& work, int64_t t, int64_t chunk_begin) {
     StateArgs args = arguments(work, t, chunk_begin);
     const bool waits = continues(work, t);
-    args.from = waits ? waiting(work) : entering(work), args.from_stride = waits ? waiting_stride_ : p_.entering.step(2);
+    args.from = waits ? waiting(work, chunk_begin) : entering(work), args.from_stride = waits ? waiting_stride_ : p_.entering.step(2);
     if (args.from == nullptr) {
       std::fill_n(work.zeros, keys_ * tile_stride_, 0.0f);
       args.from = work.zeros, args.from_stride = tile_stride_;
@@ -152,11 +153,11 @@ class Recurrence {
     isa_.tokens(args);
     count_tokens(work, 1);
     LATHE_COUNT(context_, kBytesWritten, keys_ * work.width * 4);
-    if (t + 1 < p_.batch.begin.i32()[work.s + 1]) copy_columns(args.to, args.to_stride, waiting(work), waiting_stride_, work.width);
+    if (t + 1 < p_.batch.begin.i32()[work.s + 1]) copy_columns(args.to, args.to_stride, waiting(work, chunk_begin + chunk_), waiting_stride_, work.width);
   }
 
   void many_tokens(const Work& work, int64_t begin, int64_t stop, int64_t chunk_begin) {
-    start(work, begin);
+    start(work, begin, chunk_begin);
     for (int64_t t = begin; t < stop;) {
       int64_t next = t + 1;  // up to the next token whose state is kept
       while (next < stop && (work.piece != Piece::kState || p_.state_out.i32()[next - 1] < 0)) ++next;
@@ -173,14 +174,14 @@ class Recurrence {
       }
       t = next;
     }
-    if (stop < p_.batch.begin.i32()[work.s + 1]) return copy_columns(work.tile, tile_stride_, waiting(work), waiting_stride_, work.width);
+    if (stop < p_.batch.begin.i32()[work.s + 1]) return copy_columns(work.tile, tile_stride_, waiting(work, chunk_begin + chunk_), waiting_stride_, work.width);
     if (work.piece != Piece::kState) write_pair(work);
   }
 
   /// Fills the tile with the state before row `begin`.
-  void start(const Work& work, int64_t begin) {
+  void start(const Work& work, int64_t begin, int64_t chunk_begin) {
     std::fill_n(work.tile, keys_ * tile_stride_, 0.0f);
-    if (continues(work, begin)) return copy_columns(waiting(work), waiting_stride_, work.tile, tile_stride_, work.width);
+    if (continues(work, begin)) return copy_columns(waiting(work, chunk_begin), waiting_stride_, work.tile, tile_stride_, work.width);
     if (work.piece == Piece::kM) {
       for (int64_t c = 0; c < work.width; ++c) work.tile[(work.column + c) * tile_stride_ + c] = 1.0f;
     }
@@ -192,9 +193,11 @@ class Recurrence {
   }
 
   bool continues(const Work& work, int64_t row) const { return row > p_.batch.begin.i32()[work.s]; }
-  float* waiting(const Work& work) const {
+  /// Where the state waits that enters the chunk of rows from `chunk_begin` on.
+  float* waiting(const Work& work, int64_t chunk_begin) const {
     const int64_t offset = work.piece == Piece::kState ? 0 : work.piece == Piece::kM ? values_ : values_ + keys_;
-    return waiting_ + work.head * keys_ * waiting_stride_ + offset + work.column;
+    const int64_t area = chunk_begin / chunk_ % 2 * heads_ * keys_ * waiting_stride_;
+    return waiting_ + area + work.head * keys_ * waiting_stride_ + offset + work.column;
   }
   void copy_columns(const float* from, int64_t from_stride, float* to, int64_t to_stride, int64_t width) const {
     for (int64_t c = 0; c < keys_; ++c) std::memcpy(to + c * to_stride, from + c * from_stride, static_cast<size_t>(width) * 4);
@@ -230,7 +233,7 @@ class Recurrence {
   bool pair_;
   int64_t part_ = 0, state_tiles_ = 0, m_tiles_ = 0, tile_stride_ = 0, chunk_ = 1, waiting_stride_ = 0;
   float* prepared_ = nullptr;  ///< [chunk, H, 3, part]: q, k, expm1(g)
-  float* waiting_ = nullptr;   ///< [H, K, V | K | V]: state and pair of the sequence that goes on in the next chunk
+  float* waiting_ = nullptr;   ///< [2, H, K, V | K | V]: state and pair of the sequence that goes on in the next chunk
 };
 
 void run(const KdaIsa& isa, const void* params, const ops::LaunchContext& context) {
