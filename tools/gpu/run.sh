@@ -29,8 +29,8 @@ HEAD=25 step golden 120 'FAILED|Failure|prompt|PASSED|SKIPPED|fallback|worst|pic
 HEAD=60 step bench 120 '.' "$kit/bin/cuda_bench" "$out/results.jsonl"
 [ -e tools/gpu/peers.py ] && HEAD=14 step peers 45 '.' python3 tools/gpu/peers.py
 if command -v compute-sanitizer >/dev/null; then
-  HEAD=8 step memcheck 60 'ERROR SUMMARY|Invalid|FAILED|PASSED' compute-sanitizer --tool memcheck "$kit/bin/cuda_conformance_test" --gtest_brief=1 --gtest_filter="${SANITIZE:-*tiles128:*head128:*mma:*radix:*moe*plain:*index_keys*}"
-  HEAD=8 step racecheck 60 'ERROR SUMMARY|RACECHECK|Race|FAILED|PASSED' compute-sanitizer --tool racecheck "$kit/bin/cuda_conformance_test" --gtest_brief=1 --gtest_filter="${SANITIZE:-*tiles128:*head128:*mma:*radix:*moe*plain:*index_keys*}"
+  HEAD=8 step memcheck 60 'ERROR SUMMARY|Invalid|FAILED|PASSED' compute-sanitizer --error-exitcode 9 --tool memcheck "$kit/bin/cuda_conformance_test" --gtest_brief=1 --gtest_filter="${SANITIZE:-*tiles128:*stream128:*head128:*mma:*radix:*moe*plain:*index_keys*}"
+  HEAD=8 step racecheck 60 'ERROR SUMMARY|RACECHECK|Race|FAILED|PASSED' compute-sanitizer --error-exitcode 9 --tool racecheck "$kit/bin/cuda_conformance_test" --gtest_brief=1 --gtest_filter="${SANITIZE:-*tiles128:*stream128:*head128:*mma:*radix:*moe*plain:*index_keys*}"
 fi
 printf '%s; ' "${summary[@]}"
 echo

@@ -213,7 +213,7 @@ void launch_tiles(const RecurrenceArgs& args, void* stream) {
   LATHE_LAUNCH(kernel, dim3(blocks_for(tiles, kWarps)), dim3(kWarps * 32), 0, stream, args);
 }
 
-/// Up to this many heads, single warps spread best over the chip.
+/// Up to this many heads, single warps (the whole step: blocks) spread best over the chip.
 constexpr int64_t kFewHeads = 160;
 
 }  // namespace
@@ -232,12 +232,15 @@ void launch_recurrence_128(const RecurrenceArgs& args, KdaRung rung, void* strea
     case KdaRung::kAuto: break;
   }
   if (heads <= kFewHeads) return launch_tiles<16, 1, true, false>(args, stream);
-  launch_tiles<32, 4, true, false>(args, stream);
+  if (args.batch.tokens > args.batch.sequences) return launch_tiles<32, 4, true, false>(args, stream);  // three heads a multiprocessor go through their tokens
+  launch_recurrence_stream(args, stream);
 }
 
 void launch_kda_step(const KdaStepArgs& args, void* stream) {
   const int64_t heads = int64_t{args.sequences} * args.heads;
-  if (heads > 0) LATHE_LAUNCH(kda_step, dim3(static_cast<unsigned>(heads)), dim3(kStepThreads), 0, stream, args);
+  if (heads == 0) return;
+  if (heads > kFewHeads) return launch_kda_step_stream(args, stream);
+  LATHE_LAUNCH(kda_step, dim3(static_cast<unsigned>(heads)), dim3(kStepThreads), 0, stream, args);
 }
 
 }  // namespace lathe::kernels::cuda

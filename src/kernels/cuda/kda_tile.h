@@ -94,13 +94,11 @@ struct Tile {
     for (int i = 0; i < kRows; ++i) __stcs(reinterpret_cast<float4*>(to + row(i) * kValues + column()), s[i]);
   }
   /// One token: the state decays and learns v; o gets this lane's 4 columns (the same in all lanes of a column).
-  /// kRoomy: there are registers enough for the compiler to fetch channels early.
-  template <bool kRoomy = false>
   __device__ __forceinline__ void step(const Channel* channels, const float* v, float beta, float qk, float* o) {
     float a[kClasses][4] = {}, b[kClasses][4] = {};
 #pragma unroll
     for (int i = 0; i < kRows; ++i) {
-      const Channel c = kRoomy ? channels[row(i)] : channel_now(channels + row(i));
+      const Channel c = channel_now(channels + row(i));
       float* const ai = a[i % kClasses];
       float* const bi = b[i % kClasses];
       ai[0] = fmaf(s[i].x, c.k_decayed, ai[0]), ai[1] = fmaf(s[i].y, c.k_decayed, ai[1]);
@@ -123,7 +121,7 @@ struct Tile {
     }
 #pragma unroll
     for (int i = 0; i < kRows; ++i) {
-      const Channel c = kRoomy ? channels[row(i)] : channel_now(channels + row(i));
+      const Channel c = channel_now(channels + row(i));
       s[i].x += fmaf(c.e, s[i].x, c.k * u[0]), s[i].y += fmaf(c.e, s[i].y, c.k * u[1]);
       s[i].z += fmaf(c.e, s[i].z, c.k * u[2]), s[i].w += fmaf(c.e, s[i].w, c.k * u[3]);
     }

@@ -104,6 +104,25 @@ __global__ void moe_lists(const MoeArgs p, const __grid_constant__ ExpertTable t
   if (lane == 0) p.counts[e] = count;
 }
 
+/// The n-th expert that any row chose, −1: there are fewer.
+__device__ int chosen_expert(const MoeArgs& p, int n) {
+  __shared__ int found;
+  if (threadIdx.x == 0) found = -1;
+  __syncthreads();
+  if (threadIdx.x < 32) {
+    int before = 0;
+    for (int first = 0; first < p.experts; first += 32) {
+      const int e = first + static_cast<int>(threadIdx.x);
+      const bool chosen = e < p.experts && p.counts[e] > 0;
+      const unsigned marks = __ballot_sync(0xFFFFFFFFu, chosen);
+      if (chosen && before + __popc(marks & ((1u << threadIdx.x) - 1u)) == n) found = e;
+      before += __popc(marks);
+    }
+  }
+  __syncthreads();
+  return found;
+}
+
 /// Operands of matrix `which` (0 gate, 1 up, 2 down) of an expert for tokens [first, …) of its list.
 template <bool kMma>
 __device__ TileIn expert_tile(const MoeArgs& p, const Matrix& m, int which, int e, int row, int rows, int first, int tokens) {
@@ -124,20 +143,22 @@ __device__ TileIn expert_tile(const MoeArgs& p, const Matrix& m, int which, int 
           .fast = p.fast};
 }
 
-/// grid: row tiles, experts. The block goes over all tokens of its expert.
+/// grid: row tiles, experts that can be chosen at most. The block goes over all tokens of its expert.
 template <bool kMma, int kTokenTiles>
-__global__ void __launch_bounds__(kTileThreads) moe_gate_up(const MoeArgs p) {
+__global__ void __launch_bounds__(kTileThreads, kMma ? 3 : 1) moe_gate_up(const MoeArgs p) {
   LATHE_DYNAMIC_SHARED(float, sums);
   constexpr int kTokens = 8 * kTokenTiles;
   constexpr int kStride = 16 * kTokens;
   constexpr int kSegments = kMma ? kMmaSegments : 1;
-  const int e = static_cast<int>(blockIdx.y);
+  const int e = chosen_expert(p, static_cast<int>(blockIdx.y));
+  if (e < 0) return;
   const int row = static_cast<int>(blockIdx.x) * 16;
   for (int first = 0; first < p.counts[e]; first += kTokens) {
     const TileIn gate = expert_tile<kMma>(p, p.gate, 0, e, row, 16, first, kTokens);
     const TileIn up = expert_tile<kMma>(p, p.up, 1, e, row, 16, first, kTokens);
-    run_tile<kMma, 1, kTokenTiles>(gate, sums);
-    run_tile<kMma, 1, kTokenTiles>(up, sums + kSegments * kStride);
+    char* const ring = reinterpret_cast<char*>(sums + 2 * kSegments * kStride);
+    run_tile<kMma, 1, kTokenTiles, 16>(gate, sums, ring);
+    run_tile<kMma, 1, kTokenTiles, 16>(up, sums + kSegments * kStride, ring);
     __syncthreads();
     for (int i = static_cast<int>(threadIdx.x); i < kStride; i += kTileThreads) {
       const int r = i % 16;
@@ -152,15 +173,16 @@ __global__ void __launch_bounds__(kTileThreads) moe_gate_up(const MoeArgs p) {
 }
 
 template <bool kMma, int kTokenTiles>
-__global__ void __launch_bounds__(kTileThreads) moe_down(const MoeArgs p) {
+__global__ void __launch_bounds__(kTileThreads, kMma ? 3 : 1) moe_down(const MoeArgs p) {
   LATHE_DYNAMIC_SHARED(float, sums);
   constexpr int kTokens = 8 * kTokenTiles;
   constexpr int kStride = 16 * kTokens;
-  const int e = static_cast<int>(blockIdx.y);
+  const int e = chosen_expert(p, static_cast<int>(blockIdx.y));
+  if (e < 0) return;
   const int row = static_cast<int>(blockIdx.x) * 16;
   for (int first = 0; first < p.counts[e]; first += kTokens) {
     const TileIn down = expert_tile<kMma>(p, p.down, 2, e, row, 16, first, kTokens);
-    run_tile<kMma, 1, kTokenTiles>(down, sums);
+    run_tile<kMma, 1, kTokenTiles, 16>(down, sums, reinterpret_cast<char*>(sums + (kMma ? kMmaSegments : 1) * kStride));
     __syncthreads();
     for (int i = static_cast<int>(threadIdx.x); i < kStride; i += kTileThreads) {
       const int r = i % 16;
@@ -233,11 +255,12 @@ __global__ void moe_combine(const MoeArgs p) {
 template <bool kMma, int kTokenTiles>
 void launch_experts(const MoeArgs& args, void* stream) {
   constexpr int64_t kPart = (kMma ? kMmaSegments : 1) * 16 * 8 * kTokenTiles * 4;
-  const auto experts = static_cast<unsigned>(args.experts);
+  constexpr int64_t kRing = kMma ? kRingBytes : 0;
+  const auto experts = static_cast<unsigned>(min(args.experts, args.tokens * args.chosen));
   const auto gate_up = moe_gate_up<kMma, kTokenTiles>;
   const auto down = moe_down<kMma, kTokenTiles>;
-  LATHE_LAUNCH(gate_up, dim3(blocks_for(args.inner, 16), experts), dim3(kTileThreads), 2 * kPart, stream, args);
-  LATHE_LAUNCH(down, dim3(blocks_for(args.width, 16), experts), dim3(kTileThreads), kPart, stream, args);
+  LATHE_LAUNCH(gate_up, dim3(blocks_for(args.inner, 16), experts), dim3(kTileThreads), 2 * kPart + kRing, stream, args);
+  LATHE_LAUNCH(down, dim3(blocks_for(args.width, 16), experts), dim3(kTileThreads), kPart + kRing, stream, args);
 }
 
 }  // namespace

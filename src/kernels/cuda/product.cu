@@ -13,7 +13,7 @@ struct Parts {
 
 /// grid: row tiles of all parts (and heads), token tiles.
 template <bool kMma, int kRowTiles, int kTokenTiles>
-__global__ void __launch_bounds__(kTileThreads) product(const __grid_constant__ Parts parts) {
+__global__ void __launch_bounds__(kTileThreads, kMma && kRowTiles == 1 ? 2 : 1) product(const __grid_constant__ Parts parts) {
   LATHE_DYNAMIC_SHARED(float, part_sums);
   constexpr int kRows = 16 * kRowTiles;
   constexpr int kTokens = 8 * kTokenTiles;
@@ -42,7 +42,8 @@ __global__ void __launch_bounds__(kTileThreads) product(const __grid_constant__ 
                   .segment_channels = channels,
                   .segments = leaves ? (cols + channels - 1) / channels : (kMma ? kMmaSegments : 1),
                   .fast = p.fast};
-  run_tile<kMma, kRowTiles, kTokenTiles>(in, part_sums);
+  char* const ring = reinterpret_cast<char*>(part_sums + (leaves || kMma ? in.segments : 1) * kRows * kTokens);
+  run_tile<kMma, kRowTiles, kTokenTiles>(in, part_sums, ring);
   __syncthreads();
   constexpr int64_t kStride = kRows * kTokens;
   for (int i = static_cast<int>(threadIdx.x); i < kRows * kTokens; i += kTileThreads) {
@@ -86,7 +87,7 @@ void launch(const ProductArgs* args, int count, void* stream) {
   }
   if (tiles == 0 || args[0].tokens == 0) return;
   const dim3 grid(static_cast<unsigned>(tiles), blocks_for(args[0].tokens, kTokens));
-  const int64_t shared = segments * kRows * kTokens * 4;
+  const int64_t shared = segments * kRows * kTokens * 4 + (kMma && kRowTiles == 1 ? kRingBytes : 0);
   const auto kernel = product<kMma, kRowTiles, kTokenTiles>;
   LATHE_LAUNCH(kernel, grid, dim3(kTileThreads), shared, stream, parts);
 }

@@ -3,9 +3,10 @@
 //
 // Segments    The input channels are cut into segments: the leaves of a canonical sum, else a fixed number of ranges that depends on K alone. A warp sums a
 //             segment in one order, whatever the tile, and the segments are added afterwards in one order: the bits of an output depend on its row of x and of W.
+// Measured    One H200, 2026-11-30, % of read bandwidth at M = 1: BF16 64–83, FP8 32–37 (docs/kernels/products.md).
 // Partials    part[segment][row in tile · tokens of tile + token in tile], in shared memory.
 
-#include "kernels/cuda/device.h"
+#include "kernels/cuda/async_copy.h"
 
 namespace lathe::kernels::cuda {
 
@@ -17,7 +18,7 @@ struct TileIn {
   const Matrix* m;
   const void* values;
   const float* scales;
-  int row, rows;        ///< first weight row, how many count
+  int row, rows;  ///< first weight row, how many count
   const float* x;
   int64_t x_stride;
   const int32_t* index;  ///< null: token i of the tile is x row first + i; else index[i] / divisor
@@ -104,35 +105,163 @@ __device__ __forceinline__ unsigned pack_bf16(float low, float high) {
 #endif
 }
 
-/// Two E4M3 (bits 0–7, 8–15) as two bf16, exact.
-__device__ __forceinline__ unsigned f8_pair(unsigned pair) {
+/// Four E4M3 as two pairs of bf16, exact but for NaN, which becomes ±480: exponent and mantissa move to where bf16 has them, times 2^120 (subnormals come out
+/// right). The conversions of the hardware run at an eighth of this rate.
+__device__ __forceinline__ void f8_pairs(unsigned four, unsigned* pairs) {
 #ifdef LATHE_CUDA_EMULATED
-  return pack_bf16(f8_value(static_cast<uint8_t>(pair)), f8_value(static_cast<uint8_t>(pair >> 8)));
+  pairs[0] = pack_bf16(f8_value(static_cast<uint8_t>(four)), f8_value(static_cast<uint8_t>(four >> 8)));
+  pairs[1] = pack_bf16(f8_value(static_cast<uint8_t>(four >> 16)), f8_value(static_cast<uint8_t>(four >> 24)));
 #else
-  unsigned out;
-  asm("{\n"
-      ".reg .b32 halves;\n"
-      ".reg .b16 low, high;\n"
-      ".reg .f32 a, b;\n"
-      "cvt.rn.f16x2.e4m3x2 halves, %1;\n"
-      "mov.b32 {low, high}, halves;\n"
-      "cvt.f32.f16 a, low;\n"
-      "cvt.f32.f16 b, high;\n"
-      "cvt.rn.bf16x2.f32 %0, b, a;\n"
-      "}\n"
-      : "=r"(out)
-      : "h"(static_cast<unsigned short>(pair)));
-  return out;
+  const unsigned spread[2] = {__byte_perm(four, 0, 0x1404), __byte_perm(four, 0, 0x3424)};
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const unsigned small = ((spread[i] >> 4) & 0x07F007F0u) | (spread[i] & 0x80008000u);
+    asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(pairs[i]) : "r"(small), "r"(0x7B807B80u));
+  }
 #endif
+}
+
+/// Weights on their way to a warp of one row tile: chunks of 1 KiB (16 rows x 64 bytes) in shared memory. A lane reads what it asked for itself.
+constexpr int kRingChunks = 8;
+constexpr int64_t kRingBytes = kTileWarps * kRingChunks * 1024;
+
+/// A operand of step `step` of a chunk from 16 bytes of rows g and g + 8.
+template <bool kFp8>
+__device__ __forceinline__ void mma_rows(const unsigned (*words)[4], int step, unsigned* a) {
+  if (kFp8) {
+    unsigned low[2], high[2];
+    f8_pairs(words[0][step % 4], low), f8_pairs(words[1][step % 4], high);
+    a[0] = low[0], a[1] = high[0], a[2] = low[1], a[3] = high[1];
+  } else {
+    a[0] = words[0][2 * step % 4], a[1] = words[1][2 * step % 4];
+    a[2] = words[0][(2 * step + 1) % 4], a[3] = words[1][(2 * step + 1) % 4];
+  }
+}
+
+/// mma_segment below for one row tile and few tokens, where bytes are all that counts: the ring keeps eight chunks a warp on their way, x and scales are fetched
+/// a group of chunks early. The same additions in the same order.
+template <bool kFp8, int kTokenTiles, int kAheadX>
+__device__ __forceinline__ void mma_segment_ring(const TileIn& in, int begin, int end, float (*acc)[4], char* ring) {
+  constexpr int kEach = kFp8 ? 16 : 8;
+  constexpr int kChunk = 4 * kEach;
+  constexpr int kGroup = kAheadX / (kEach * kTokenTiles);
+  constexpr int kSize = kFp8 ? 1 : 2;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int g = lane / 4;
+  const int mine = lane % 4 * kEach;
+  char* const place = ring + static_cast<int>(threadIdx.x) / 32 * kRingChunks * 1024 + lane * 16;
+  const char* w[2];
+  const float* scale[2];
+  bool has_row[2];
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    has_row[half] = half * 8 + g < in.rows;
+    const int64_t from = in.row + (has_row[half] ? half * 8 + g : 0);
+    w[half] = static_cast<const char*>(in.values) + (from * in.m->stride + mine) * kSize;
+    scale[half] = kFp8 && in.scales != nullptr ? in.scales + (from + in.m->row_offset) / in.m->block_rows * in.m->scale_stride : nullptr;
+  }
+  const int chunks = (end - begin + kChunk - 1) / kChunk;
+  const auto ask = [&](int c) {
+    const int at = begin + c * kChunk;
+    char* const to = place + c % kRingChunks * 1024;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const bool there = c < chunks && has_row[half] && at + mine < end;
+      if (c < chunks) copy_16(to + half * 512, there ? w[half] + static_cast<int64_t>(at) * kSize : w[half], there);
+    }
+    copies_commit();
+  };
+  for (int c = 0; c < kRingChunks - 1; ++c) ask(c);
+  const bool aligned = (in.x_stride % 4 == 0) && (reinterpret_cast<uintptr_t>(in.x) % 16 == 0);
+  const float* x[kTokenTiles];
+  bool has_token[kTokenTiles];
+#pragma unroll
+  for (int n = 0; n < kTokenTiles; ++n) {
+    has_token[n] = n * 8 + g < in.tokens;
+    x[n] = tile_token(in, has_token[n] ? n * 8 + g : 0) + mine;
+  }
+  float4 early[kGroup][kTokenTiles][kEach / 4];
+  float early_scale[kGroup][2];
+  const auto fetch = [&](int first) {
+#pragma unroll
+    for (int i = 0; i < kGroup; ++i) {
+      const int at = begin + (first + i) * kChunk;
+#pragma unroll
+      for (int n = 0; n < kTokenTiles; ++n) {
+#pragma unroll
+        for (int j = 0; j < kEach / 4; ++j) {
+          float4 v = make_float4(0, 0, 0, 0);
+          if (has_token[n] && at + mine < end) {
+            const float* const from = x[n] + at + 4 * j;
+            v = aligned ? *reinterpret_cast<const float4*>(from) : make_float4(from[0], from[1], from[2], from[3]);
+          }
+          early[i][n][j] = v;
+        }
+      }
+      early_scale[i][0] = early_scale[i][1] = 1.0f;
+      if (kFp8 && in.scales != nullptr && at < end) {
+        const int column = (at + in.m->col_offset) / in.m->block_cols;
+        early_scale[i][0] = scale[0][column], early_scale[i][1] = scale[1][column];
+      }
+    }
+  };
+  fetch(0);
+  for (int first = 0; first < chunks; first += kGroup) {
+    unsigned b[kGroup][kTokenTiles][kEach / 2];
+    [[maybe_unused]] float scales[kGroup][2];
+#pragma unroll
+    for (int i = 0; i < kGroup; ++i) {
+#pragma unroll
+      for (int n = 0; n < kTokenTiles; ++n) {
+#pragma unroll
+        for (int j = 0; j < kEach / 4; ++j) {
+          const float4 v = early[i][n][j];
+          b[i][n][2 * j] = pack_bf16(v.x, v.y), b[i][n][2 * j + 1] = pack_bf16(v.z, v.w);
+        }
+      }
+      scales[i][0] = early_scale[i][0], scales[i][1] = early_scale[i][1];
+    }
+    fetch(first + kGroup);
+#pragma unroll
+    for (int i = 0; i < kGroup; ++i) {
+      const int c = first + i;
+      if (c >= chunks) break;
+      ask(c + kRingChunks - 1);
+      copies_wait<kRingChunks - 1>();
+      const char* const from = place + c % kRingChunks * 1024;
+      const uint4 low = *reinterpret_cast<const uint4*>(from);
+      const uint4 high = *reinterpret_cast<const uint4*>(from + 512);
+      const unsigned words[2][4] = {{low.x, low.y, low.z, low.w}, {high.x, high.y, high.z, high.w}};
+      float block[kTokenTiles][4] = {};
+#pragma unroll
+      for (int step = 0; step < kEach / 4; ++step) {
+        unsigned a[4];
+        mma_rows<kFp8>(words, step, a);
+#pragma unroll
+        for (int n = 0; n < kTokenTiles; ++n) {
+          const unsigned bn[2] = {b[i][n][2 * step], b[i][n][2 * step + 1]};
+          mma_bf16(kFp8 ? block[n] : acc[n], a, bn);
+        }
+      }
+      if constexpr (kFp8) {
+#pragma unroll
+        for (int n = 0; n < kTokenTiles; ++n) {
+          acc[n][0] = fmaf(scales[i][0], block[n][0], acc[n][0]), acc[n][1] = fmaf(scales[i][0], block[n][1], acc[n][1]);
+          acc[n][2] = fmaf(scales[i][1], block[n][2], acc[n][2]), acc[n][3] = fmaf(scales[i][1], block[n][3], acc[n][3]);
+        }
+      }
+    }
+  }
+  copies_wait<0>();
 }
 
 /// kFp8: E4M3 with or without scales, else BF16. A lane holds 16 bytes of two weight rows: the same channels that it takes from x, so the order of channels inside
 /// a chunk of four lanes is the lanes' own.
 template <bool kFp8, int kRowTiles, int kTokenTiles>
 __device__ __forceinline__ void mma_segment(const TileIn& in, int begin, int end, float (*acc)[kTokenTiles][4]) {
-  constexpr int kEach = kFp8 ? 16 : 8;       // channels of a lane
+  constexpr int kEach = kFp8 ? 16 : 8;  // channels of a lane
   constexpr int kChunk = 4 * kEach;
-  constexpr int kAhead = 4 / kRowTiles;      // chunks of weights on their way
+  constexpr int kAhead = 4 / kRowTiles;  // chunks of weights on their way
   constexpr int kSize = kFp8 ? 1 : 2;
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int g = lane / 4;
@@ -200,13 +329,7 @@ __device__ __forceinline__ void mma_segment(const TileIn& in, int begin, int end
 #pragma unroll
         for (int step = 0; step < kEach / 4; ++step) {
           unsigned a[4];
-          if (kFp8) {
-            a[0] = f8_pair(words[0][step] & 0xFFFFu), a[1] = f8_pair(words[1][step] & 0xFFFFu);
-            a[2] = f8_pair(words[0][step] >> 16), a[3] = f8_pair(words[1][step] >> 16);
-          } else {
-            a[0] = words[0][2 * step % 4], a[1] = words[1][2 * step % 4];
-            a[2] = words[0][(2 * step + 1) % 4], a[3] = words[1][(2 * step + 1) % 4];
-          }
+          mma_rows<kFp8>(words, step, a);
 #pragma unroll
           for (int n = 0; n < kTokenTiles; ++n) {
             const unsigned bn[2] = {b[n][2 * step], b[n][2 * step + 1]};
@@ -227,8 +350,8 @@ __device__ __forceinline__ void mma_segment(const TileIn& in, int begin, int end
   }
 }
 
-template <bool kFp8, int kRowTiles, int kTokenTiles>
-__device__ void mma_tile_of(const TileIn& in, float* part) {
+template <bool kFp8, int kRowTiles, int kTokenTiles, int kAheadX>
+__device__ void mma_tile_of(const TileIn& in, float* part, char* ring) {
   constexpr int kTokens = 8 * kTokenTiles;
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -236,7 +359,11 @@ __device__ void mma_tile_of(const TileIn& in, float* part) {
     const int begin = segment * in.segment_channels;
     const int end = min(in.m->cols, begin + in.segment_channels);
     float acc[kRowTiles][kTokenTiles][4] = {};
-    mma_segment<kFp8, kRowTiles, kTokenTiles>(in, begin, end, acc);
+    if constexpr (kRowTiles == 1) {
+      mma_segment_ring<kFp8, kTokenTiles, kAheadX>(in, begin, end, acc[0], ring);
+    } else {
+      mma_segment<kFp8, kRowTiles, kTokenTiles>(in, begin, end, acc);
+    }
     float* const to = part + segment * (16 * kRowTiles * kTokens);
 #pragma unroll
     for (int r = 0; r < kRowTiles; ++r) {
@@ -249,13 +376,14 @@ __device__ void mma_tile_of(const TileIn& in, float* part) {
   }
 }
 
-template <bool kMma, int kRowTiles, int kTokenTiles>
-__device__ __forceinline__ void run_tile(const TileIn& in, float* part) {
+/// `ring`: kRingBytes, for one row tile on the tensor cores. kAheadX: registers of x on their way.
+template <bool kMma, int kRowTiles, int kTokenTiles, int kAheadX = 32>
+__device__ __forceinline__ void run_tile(const TileIn& in, float* part, char* ring) {
   if constexpr (kMma) {
     if (in.m->type == Type::kF8) {
-      mma_tile_of<true, kRowTiles, kTokenTiles>(in, part);
+      mma_tile_of<true, kRowTiles, kTokenTiles, kAheadX>(in, part, ring);
     } else {
-      mma_tile_of<false, kRowTiles, kTokenTiles>(in, part);
+      mma_tile_of<false, kRowTiles, kTokenTiles, kAheadX>(in, part, ring);
     }
   } else {
     plain_tile(in, part);
