@@ -55,7 +55,11 @@ class Writer {
 
 Result<Answer> make_answer(TextModel& model, Prompt prompt, const AnswerOptions& options, base::FunctionRef<void(std::string_view, bool)> show) {
   engine::Generator generator(*model.engine);
-  engine::Request request{.prompt = std::move(prompt.ids), .images = std::move(prompt.images), .sampling = options.sampling, .max_tokens = options.max_tokens, .stop_tokens = {}};
+  engine::Request request{.prompt = std::move(prompt.ids),
+                          .images = std::move(prompt.images),
+                          .sampling = options.sampling,
+                          .max_tokens = options.max_tokens,
+                          .stop_tokens = {}};
   if (!options.ignore_eos) request.stop_tokens = model.stop_tokens;
   const auto prompt_tokens = static_cast<int64_t>(request.prompt.size());
   LATHE_TRY(const int32_t id, generator.add(std::move(request)));

@@ -39,7 +39,8 @@ Json drafts_json(const std::map<std::string, evaluate::DraftScore>& drafts) {
       tried.push_back(score.tried[i]);
       intervals.push_back(interval(score.right[i], score.tried[i]));
     }
-    out.emplace_back(kind, Json::Object{{"rate", std::move(rate)}, {"right", std::move(right)}, {"tried", std::move(tried)}, {"interval", std::move(intervals)}});
+    out.emplace_back(
+        kind, Json::Object{{"rate", std::move(rate)}, {"right", std::move(right)}, {"tried", std::move(tried)}, {"interval", std::move(intervals)}});
   }
   return out;
 }
@@ -50,7 +51,10 @@ Json report_json(const EvalReport& report, const config::Settings& settings, con
     const auto n = static_cast<int64_t>(score.rows.size());
     Json::Array numbers;
     for (const int64_t number : score.numbers) numbers.push_back(number);
-    sets.emplace_back(name, Json::Object{{"n", n}, {"right", score.right}, {"interval", interval(score.right, n)}, {"rows", score.rows}, {"row_numbers", std::move(numbers)}});
+    sets.emplace_back(
+        name,
+        Json::Object{
+            {"n", n}, {"right", score.right}, {"interval", interval(score.right, n)}, {"rows", score.rows}, {"row_numbers", std::move(numbers)}});
   }
   return Json::Object{{"model", model},
                       {"bits_per_byte", report.heldout.rows > 0 ? Json(report.heldout.bits_per_byte) : Json()},
@@ -77,16 +81,16 @@ void append_drafts(std::string& out, const char* title, const std::map<std::stri
 std::string page(const EvalReport& report) {
   std::string out;
   if (report.heldout.rows > 0) {
-    out += fmt::format("bits per byte                        {:.5f} ± {:.5f}  ({} rows, {} tokens)\n", report.heldout.bits_per_byte, report.heldout.half_width,
-                       report.heldout.rows, report.heldout.tokens);
+    out += fmt::format("bits per byte                        {:.5f} ± {:.5f}  ({} rows, {} tokens)\n", report.heldout.bits_per_byte,
+                       report.heldout.half_width, report.heldout.rows, report.heldout.tokens);
   }
   int64_t right = 0;
   int64_t rows = 0;
   for (const auto& [name, score] : report.sets) {
     const auto n = static_cast<int64_t>(score.rows.size());
     const auto [low, high] = evaluate::wilson(score.right, n);
-    out += fmt::format("  {:<34} {:>5} of {:>5}  {:5.1f} %  [{:.1f}, {:.1f}]\n", name, score.right, n, 100.0 * static_cast<double>(score.right) / static_cast<double>(n), 100 * low,
-                       100 * high);
+    out += fmt::format("  {:<34} {:>5} of {:>5}  {:5.1f} %  [{:.1f}, {:.1f}]\n", name, score.right, n,
+                       100.0 * static_cast<double>(score.right) / static_cast<double>(n), 100 * low, 100 * high);
     right += score.right;
     rows += n;
   }
@@ -162,8 +166,9 @@ std::string comparison_page(const Json::Object& sets, const std::string& path) {
   std::string out = fmt::format("\nAgainst {}: rows in both, right here only, right there only, difference with its 95 % interval\n", path);
   for (const auto& [name, set] : sets) {
     const Json::Array& interval = set.find("interval")->as_array();
-    out += fmt::format("  {:<34} {:>5} {:>5} {:>5}  {:+.2f} points [{:+.2f}, {:+.2f}]\n", name, set.find("rows")->as_int(), set.find("right_here_only")->as_int(),
-                       set.find("right_there_only")->as_int(), 100 * set.find("difference")->as_double(), 100 * interval[0].as_double(), 100 * interval[1].as_double());
+    out += fmt::format("  {:<34} {:>5} {:>5} {:>5}  {:+.2f} points [{:+.2f}, {:+.2f}]\n", name, set.find("rows")->as_int(),
+                       set.find("right_here_only")->as_int(), set.find("right_there_only")->as_int(), 100 * set.find("difference")->as_double(),
+                       100 * interval[0].as_double(), 100 * interval[1].as_double());
   }
   return out;
 }

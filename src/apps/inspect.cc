@@ -104,7 +104,8 @@ Json flops_json(const std::vector<models::FlopRow>& rows) {
 Result<Json> reserved_json(const Glm5NextConfig& c, engine::EngineOptions options, int64_t context) {
   options.context_tokens = context;
   options.sequences = 1;
-  const models::ModelOptions of_model{.precision = options.precision, .tentative_max = options.tentative_max, .draft = options.draft, .shards = {}, .groups = {}};
+  const models::ModelOptions of_model{
+      .precision = options.precision, .tentative_max = options.tentative_max, .draft = options.draft, .shards = {}, .groups = {}};
   LATHE_TRY(const models::Glm5NextShards shards, models::resolve_shards(c, {}, {}));
   models::ModelInfo info;
   info.block_tokens_multiple = c.indexer.kpool;
@@ -153,22 +154,24 @@ Json kernels_json(const backend::Dispatch& dispatch) {
       continue;
     }
     seen.push_back(key);
-    out.push_back(Json::Object{{"site", site->name}, {"kernel", variant}, {"route", route_name(site->route)}, {"reason", site->reason}, {"sites", 1}});
+    out.push_back(
+        Json::Object{{"site", site->name}, {"kernel", variant}, {"route", route_name(site->route)}, {"reason", site->reason}, {"sites", 1}});
   }
   return out;
 }
 
 Json engine_json(engine::Engine& engine) {
   const models::ModelInfo& info = engine.info();
-  return Json::Object{{"device", engine.device().describe()},
-                      {"threads", engine.options().cpu.threads > 0 ? engine.options().cpu.threads : base::default_thread_count()},
-                      {"weight_bytes", info.weight_bytes},
-                      {"uploaded_bytes", info.uploaded_bytes},
-                      {"activation_bytes", info.activation_bytes},
-                      {"cache_bytes_reserved", engine.store().bytes()},
-                      {"fallback_sites", static_cast<int64_t>(std::count_if(engine.dispatch().sites().begin(), engine.dispatch().sites().end(),
-                                                                            [](const backend::OpSite* s) { return s->route != backend::Route::kNative; }))},
-                      {"kernels", kernels_json(engine.dispatch())}};
+  return Json::Object{
+      {"device", engine.device().describe()},
+      {"threads", engine.options().cpu.threads > 0 ? engine.options().cpu.threads : base::default_thread_count()},
+      {"weight_bytes", info.weight_bytes},
+      {"uploaded_bytes", info.uploaded_bytes},
+      {"activation_bytes", info.activation_bytes},
+      {"cache_bytes_reserved", engine.store().bytes()},
+      {"fallback_sites", static_cast<int64_t>(std::count_if(engine.dispatch().sites().begin(), engine.dispatch().sites().end(),
+                                                            [](const backend::OpSite* s) { return s->route != backend::Route::kNative; }))},
+      {"kernels", kernels_json(engine.dispatch())}};
 }
 
 // The same facts as a page for people.
@@ -192,11 +195,13 @@ std::string page(const Json& all) {
   out += "\nLayers\n";
   table_row(out, "layer", {"mixer", "ffn", "parameters", "bytes", "decode FLOP"});
   for (const Json& layer : all.find("layers")->as_array()) {
-    table_row(out, cell(layer, "layer"), {cell(layer, "mixer"), cell(layer, "ffn"), cell(layer, "parameters"), cell(layer, "bytes"), cell(layer, "decode_flops")});
+    table_row(out, cell(layer, "layer"),
+              {cell(layer, "mixer"), cell(layer, "ffn"), cell(layer, "parameters"), cell(layer, "bytes"), cell(layer, "decode_flops")});
   }
   out += "\nWeights by kind\n";
   table_row(out, "kind", {"tensors", "parameters", "bytes"});
-  for (const auto& [kind, totals] : all.find("kinds")->as_object()) table_row(out, kind, {cell(totals, "tensors"), cell(totals, "parameters"), cell(totals, "bytes")});
+  for (const auto& [kind, totals] : all.find("kinds")->as_object())
+    table_row(out, kind, {cell(totals, "tensors"), cell(totals, "parameters"), cell(totals, "bytes")});
   table_row(out, "total", {cell(*all.find("total"), "tensors"), cell(*all.find("total"), "parameters"), cell(*all.find("total"), "bytes")});
   out += fmt::format("\nFLOP per token at a context of {} tokens (head included)\n", cell(all, "context"));
   table_row(out, "decode", {cell(*all.find("flops_decode"), "per_token")});
@@ -213,19 +218,22 @@ std::string page(const Json& all) {
   }
   out += "\nKernels\n";
   for (const Json& kernel : engine->find("kernels")->as_array()) {
-    out += fmt::format("  {:<26} {:<16} {:<14} x{:<4} {}\n", cell(kernel, "site"), cell(kernel, "kernel"), cell(kernel, "route"), kernel.find("sites")->as_int(), cell(kernel, "reason"));
+    out += fmt::format("  {:<26} {:<16} {:<14} x{:<4} {}\n", cell(kernel, "site"), cell(kernel, "kernel"), cell(kernel, "route"),
+                       kernel.find("sites")->as_int(), cell(kernel, "reason"));
   }
   return out;
 }
 
 Json config_facts(const models::ParsedConfig& parsed, const Glm5NextTotals& totals, int64_t context, int64_t batch, bool exact) {
   const Glm5NextConfig& c = parsed.config;
-  const models::CacheFormat format = exact ? models::CacheFormat{models::RowFormat::kF32, models::RowFormat::kF32, DType::kF32} : models::CacheFormat{.raw = DType::kF32};
+  const models::CacheFormat format =
+      exact ? models::CacheFormat{models::RowFormat::kF32, models::RowFormat::kF32, DType::kF32} : models::CacheFormat{.raw = DType::kF32};
   const auto decode = models::flop_rows(c, {.context = context});
   const auto prefill = models::flop_rows(c, {.context = context, .prefill = true});
   Json::Array warnings;
   for (const std::string& warning : parsed.warnings) warnings.push_back(warning);
-  Json all = Json::Object{{"dimensions", dimensions_json(c)}, {"warnings", std::move(warnings)}, {"total", totals_json(totals.all())}, {"kinds", kinds_json(totals)}};
+  Json all = Json::Object{
+      {"dimensions", dimensions_json(c)}, {"warnings", std::move(warnings)}, {"total", totals_json(totals.all())}, {"kinds", kinds_json(totals)}};
   all.set("layers", layers_json(c, totals, decode));
   all.set("context", context);
   all.set("flops_decode", flops_json(decode));
@@ -240,7 +248,8 @@ Result<int> inspect_verb(const config::Settings& settings, const InspectOptions&
   LATHE_TRY(engine::EngineOptions engine_settings, engine_options(settings));
   const std::string path = engine_settings.model;
   LATHE_TRY(const models::ParsedConfig parsed, models::read_glm5_next_config(path));
-  const bool with_weights = base::is_directory(path) && (base::file_exists(path + "/model.safetensors") || base::file_exists(path + "/model.safetensors.index.json"));
+  const bool with_weights =
+      base::is_directory(path) && (base::file_exists(path + "/model.safetensors") || base::file_exists(path + "/model.safetensors.index.json"));
   const int64_t context = std::min(settings.get_int("engine.context"), parsed.config.max_positions);
   const bool exact = engine_settings.precision == models::Precision::kExact;
   Json all;

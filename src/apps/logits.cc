@@ -19,7 +19,8 @@ Result<std::vector<int64_t>> parse_list(const char* flag, const std::string& tex
   for (const std::string& part : split_list(text)) {
     int64_t value = 0;
     const auto [stop, error] = std::from_chars(part.data(), part.data() + part.size(), value);
-    if (error != std::errc() || stop != part.data() + part.size()) return err(Code::kInvalidArgument, "{} '{}': expected integers separated by commas", flag, text);
+    if (error != std::errc() || stop != part.data() + part.size())
+      return err(Code::kInvalidArgument, "{} '{}': expected integers separated by commas", flag, text);
     values.push_back(value);
   }
   return values;
@@ -43,7 +44,8 @@ Result<std::vector<engine::PromptImage>> read_images(engine::Engine& engine, con
   LATHE_TRY(const View values, file.take("pixel_values"));
   LATHE_TRY(const View grid, file.take("grid"));
   if (values.dtype != DType::kF32 || values.rank != 2 || values.dim(1) != engine.info().patch_values) {
-    return err(Code::kInvalidArgument, "{}: pixel_values is {}, expected f32[patches, {}]", path, tensor::describe(values), engine.info().patch_values);
+    return err(Code::kInvalidArgument, "{}: pixel_values is {}, expected f32[patches, {}]", path, tensor::describe(values),
+               engine.info().patch_values);
   }
   const bool single = grid.rank == 1 && grid.dim(0) == 3;
   if (grid.dtype != DType::kI64 || !(single || (grid.rank == 2 && grid.dim(1) == 3))) {
@@ -57,7 +59,8 @@ Result<std::vector<engine::PromptImage>> read_images(engine::Engine& engine, con
 }  // namespace
 
 Result<int> logits_verb(const config::Settings& settings, const LogitsOptions& options) {
-  if (options.ids_file.empty() || options.out_file.empty()) return err(Code::kInvalidArgument, "logits needs --ids FILE.json and --out OUT.safetensors");
+  if (options.ids_file.empty() || options.out_file.empty())
+    return err(Code::kInvalidArgument, "logits needs --ids FILE.json and --out OUT.safetensors");
   if (options.decode_from < -1) return err(Code::kInvalidArgument, "--decode-from is {}, expected 0 or more", options.decode_from);
   LATHE_TRY_VOID(base::check_writable(options.out_file));
   evaluate::LogitsJob job;
@@ -68,7 +71,8 @@ Result<int> logits_verb(const config::Settings& settings, const LogitsOptions& o
   job.decode_from = options.decode_from;
   job.draft = options.draft;
   LATHE_TRY(engine::EngineOptions engine_settings, engine_options(settings));
-  if (settings.origin("engine.context") == config::SettingOrigin::kDefault) engine_settings.context_tokens = std::max<int64_t>(static_cast<int64_t>(job.ids.size()), 1);
+  if (settings.origin("engine.context") == config::SettingOrigin::kDefault)
+    engine_settings.context_tokens = std::max<int64_t>(static_cast<int64_t>(job.ids.size()), 1);
   if (const std::string path = engine_settings.model + "/tokenizer.json"; base::file_exists(path)) {  // rows behind its ids are padding
     LATHE_TRY(const auto tokenizer, text::Tokenizer::load(path));
     engine_settings.sampled_vocabulary = tokenizer->vocab_size();

@@ -48,15 +48,20 @@ void bind_settings(CLI::App& verb, CommandLine& line, const std::vector<std::str
     if (spec.type == config::SettingType::kBool) {
       option = verb.add_flag_function(flag_names(spec), [store](std::int64_t count) { store(count > 0 ? "true" : "false"); }, spec.help);
     } else {
-      option = verb.add_option_function<std::string>(flag_names(spec), store, spec.help + " (" + config::setting_expectation(spec) + "; default " + config::setting_text(spec.default_value) + ")");
+      option = verb.add_option_function<std::string>(
+          flag_names(spec), store,
+          spec.help + " (" + config::setting_expectation(spec) + "; default " + config::setting_text(spec.default_value) + ")");
       option->type_name("");
     }
     option->group(group);
   }
-  verb.add_option("--settings", line.settings_file, "JSON file with settings; flags and environment win over it.")->group("settings")->type_name("FILE");
+  verb.add_option("--settings", line.settings_file, "JSON file with settings; flags and environment win over it.")
+      ->group("settings")
+      ->type_name("FILE");
 }
 
-CLI::App* add_verb(CLI::App& app, CommandLine& line, const std::string& name, const std::string& help, const std::vector<std::string>& groups, bool model = true) {
+CLI::App* add_verb(CLI::App& app, CommandLine& line, const std::string& name, const std::string& help, const std::vector<std::string>& groups,
+                   bool model = true) {
   CLI::App* verb = app.add_subcommand(name, help);
   if (model) verb->add_option("MODEL", line.model, "Model directory (default: the built-in model).")->type_name("");
   bind_settings(*verb, line, groups);
@@ -66,7 +71,9 @@ CLI::App* add_verb(CLI::App& app, CommandLine& line, const std::string& name, co
 void add_run(CLI::App& app, CommandLine& line) {
   CLI::App* verb = add_verb(app, line, "run", "Answer a prompt, or chat in the terminal.", {"engine", "sampling", "log"});
   RunOptions& run = line.run;
-  verb->add_option_function<std::string>("-p,--prompt", [&run](const std::string& text) { run.prompt = text, run.has_prompt = true; }, "One user turn.")->type_name("TEXT");
+  verb->add_option_function<std::string>(
+          "-p,--prompt", [&run](const std::string& text) { run.prompt = text, run.has_prompt = true; }, "One user turn.")
+      ->type_name("TEXT");
   verb->add_option("-f,--file", run.prompt_file, "Read the prompt from a file; - is stdin.")->type_name("FILE");
   verb->add_flag("--chat,-i,--interactive", run.chat, "Chat with history (the default on a terminal without -p).");
   verb->add_flag("--raw", run.raw, "No chat template: the text as it is, special tokens parsed.");
@@ -125,7 +132,8 @@ void add_bench(CLI::App& app, CommandLine& line) {
     return suite;
   };
   const auto add_baseline = [&](CLI::App* suite) {
-    suite->add_option("--baseline", bench.baseline, "Report (--json) to compare with; default: what is recorded for this machine.")->type_name("FILE");
+    suite->add_option("--baseline", bench.baseline, "Report (--json) to compare with; default: what is recorded for this machine.")
+        ->type_name("FILE");
   };
   CLI::App* ops = add("ops", "Every op at the sizes of a model: time, floor, reference, work done over work needed.", false);
   ops->add_option("--op", bench.op, "Only this op.")->type_name("NAME");
@@ -137,7 +145,8 @@ void add_bench(CLI::App& app, CommandLine& line) {
   CLI::App* model = add("model", "Tokens per second of prompts and of decoding, and where the time goes.", true);
   model->add_option("--prompt", bench.prompts, "Lengths of prompts.")->type_name("N,N,…");
   model->add_option("--batch", bench.batches, "Sequences that decode together.")->type_name("B,B,…");
-  model->add_option("--decode-context", bench.decode_context, "Tokens of each sequence before it decodes.")->check(CLI::Range(int64_t{1}, int64_t{1} << 24));
+  model->add_option("--decode-context", bench.decode_context, "Tokens of each sequence before it decodes.")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 24));
   model->add_option("--samples", bench.samples, "Of each figure.")->check(CLI::Range(int64_t{1}, int64_t{1000}));
   model->add_option("--draw", bench.seed, "Number that the token ids are drawn from.")->check(CLI::Range(int64_t{0}, int64_t{1} << 60));
   model->add_flag("--long", bench.long_prompt, "A prompt of 65,536 tokens as well.");
@@ -192,7 +201,8 @@ std::string usage_message(const CLI::App* app, const CLI::Error& error, const st
   for (const CLI::App* verb : app->get_subcommands([](const CLI::App*) { return true; })) known += (known.empty() ? "" : ", ") + verb->get_name();
   if (depth >= arguments.size()) return "error: " + app->get_name() + " needs a verb: expected one of " + known + "\n";
   const std::string& given = arguments[depth];
-  return "error: " + app->get_name() + " has no " + (given.front() == '-' ? "flag" : "verb") + " '" + given + "': expected one of the verbs " + known + "\n";
+  return "error: " + app->get_name() + " has no " + (given.front() == '-' ? "flag" : "verb") + " '" + given + "': expected one of the verbs " +
+         known + "\n";
 }
 
 int run_program(int argc, char** argv) {

@@ -35,7 +35,8 @@ Result<std::string> read_stream(std::istream& in) {
   char buffer[1 << 16];
   while (in.read(buffer, sizeof(buffer)) || in.gcount() > 0) {
     text.append(buffer, static_cast<size_t>(in.gcount()));
-    if (text.size() > base::kLimits.prompt_bytes) return err(Code::kInvalidArgument, "the prompt is longer than the limit of {} bytes", base::kLimits.prompt_bytes);
+    if (text.size() > base::kLimits.prompt_bytes)
+      return err(Code::kInvalidArgument, "the prompt is longer than the limit of {} bytes", base::kLimits.prompt_bytes);
   }
   return text;
 }
@@ -174,13 +175,19 @@ class Run {
   config::Json to_json(const Answer& answer) const {
     const auto ms = [](int64_t ns) { return static_cast<double>(ns) / 1e6; };
     const auto rate = [](int64_t count, int64_t ns) { return ns > 0 ? static_cast<double>(count) * 1e9 / static_cast<double>(ns) : 0.0; };
-    config::Json::Object usage{{"prompt_tokens", answer.prompt_tokens}, {"completion_tokens", answer.output_tokens}, {"total_tokens", answer.prompt_tokens + answer.output_tokens}};
+    config::Json::Object usage{{"prompt_tokens", answer.prompt_tokens},
+                               {"completion_tokens", answer.output_tokens},
+                               {"total_tokens", answer.prompt_tokens + answer.output_tokens}};
     config::Json::Object timings{{"load_ms", ms(model_.load_ns)},
                                  {"prompt_ms", ms(answer.prompt_ns)},
                                  {"prompt_per_second", rate(answer.prompt_tokens, answer.prompt_ns)},
                                  {"predicted_ms", ms(answer.decode_ns)},
                                  {"predicted_per_second", rate(answer.output_tokens - 1, answer.decode_ns)}};
-    config::Json::Object out{{"text", answer.text}, {"reasoning", answer.reasoning}, {"finish_reason", answer.finish}, {"usage", std::move(usage)}, {"timings", std::move(timings)}};
+    config::Json::Object out{{"text", answer.text},
+                             {"reasoning", answer.reasoning},
+                             {"finish_reason", answer.finish},
+                             {"usage", std::move(usage)},
+                             {"timings", std::move(timings)}};
     return out;
   }
 

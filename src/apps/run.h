@@ -10,20 +10,20 @@
 namespace lathe::apps {
 
 struct RunOptions {
-  std::string prompt;               ///< -p
+  std::string prompt;  ///< -p
   bool has_prompt = false;
-  std::string prompt_file;          ///< -f; "-" is stdin
-  bool chat = false;                ///< --chat
-  bool raw = false;                 ///< --raw: no template
-  std::string system;               ///< --system
-  std::string reasoning_effort;     ///< --reasoning-effort
-  std::vector<std::string> images;  ///< --image
-  std::vector<std::string> stop;    ///< --stop
+  std::string prompt_file;              ///< -f; "-" is stdin
+  bool chat = false;                    ///< --chat
+  bool raw = false;                     ///< --raw: no template
+  std::string system;                   ///< --system
+  std::string reasoning_effort;         ///< --reasoning-effort
+  std::vector<std::string> images;      ///< --image
+  std::vector<std::string> stop;        ///< --stop
   std::vector<std::string> logit_bias;  ///< --logit-bias ID=VALUE
-  bool hide_reasoning = false;      ///< --hide-reasoning
+  bool hide_reasoning = false;          ///< --hide-reasoning
   bool ignore_eos = false;
   bool json = false;
-  std::string trace;                ///< --trace FILE
+  std::string trace;  ///< --trace FILE
 };
 
 /// Returns the exit code.

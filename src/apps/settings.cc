@@ -13,49 +13,96 @@ using config::SettingCost;
 using config::SettingSpec;
 using config::SettingType;
 
-SettingSpec integer(std::string name, std::string unit, int64_t value, double min, double max, SettingCost cost, std::string help, std::vector<std::string> aliases = {}) {
-  return {.name = std::move(name), .type = SettingType::kInt, .unit = std::move(unit), .default_value = value, .min = min, .max = max, .choices = {}, .cost = cost,
-          .help = std::move(help), .aliases = std::move(aliases)};
+SettingSpec integer(std::string name, std::string unit, int64_t value, double min, double max, SettingCost cost, std::string help,
+                    std::vector<std::string> aliases = {}) {
+  return {.name = std::move(name),
+          .type = SettingType::kInt,
+          .unit = std::move(unit),
+          .default_value = value,
+          .min = min,
+          .max = max,
+          .choices = {},
+          .cost = cost,
+          .help = std::move(help),
+          .aliases = std::move(aliases)};
 }
 SettingSpec number(std::string name, double value, double min, double max, std::string help, std::vector<std::string> aliases) {
-  return {.name = std::move(name), .type = SettingType::kNumber, .unit = "", .default_value = value, .min = min, .max = max, .choices = {}, .cost = SettingCost::kHot,
-          .help = std::move(help), .aliases = std::move(aliases)};
+  return {.name = std::move(name),
+          .type = SettingType::kNumber,
+          .unit = "",
+          .default_value = value,
+          .min = min,
+          .max = max,
+          .choices = {},
+          .cost = SettingCost::kHot,
+          .help = std::move(help),
+          .aliases = std::move(aliases)};
 }
 SettingSpec text(std::string name, std::string help, std::vector<std::string> aliases = {}) {
-  return {.name = std::move(name), .type = SettingType::kString, .unit = "", .default_value = std::string(), .min = {}, .max = {}, .choices = {}, .cost = SettingCost::kReload,
-          .help = std::move(help), .aliases = std::move(aliases)};
+  return {.name = std::move(name),
+          .type = SettingType::kString,
+          .unit = "",
+          .default_value = std::string(),
+          .min = {},
+          .max = {},
+          .choices = {},
+          .cost = SettingCost::kReload,
+          .help = std::move(help),
+          .aliases = std::move(aliases)};
 }
 SettingSpec choice(std::string name, std::string value, std::vector<std::string> choices, std::string help, std::vector<std::string> aliases = {}) {
-  return {.name = std::move(name), .type = SettingType::kChoice, .unit = "", .default_value = std::move(value), .min = {}, .max = {}, .choices = std::move(choices),
-          .cost = SettingCost::kReload, .help = std::move(help), .aliases = std::move(aliases)};
+  return {.name = std::move(name),
+          .type = SettingType::kChoice,
+          .unit = "",
+          .default_value = std::move(value),
+          .min = {},
+          .max = {},
+          .choices = std::move(choices),
+          .cost = SettingCost::kReload,
+          .help = std::move(help),
+          .aliases = std::move(aliases)};
 }
 SettingSpec flag(std::string name, std::string help, std::vector<std::string> aliases = {}) {
-  return {.name = std::move(name), .type = SettingType::kBool, .unit = "", .default_value = false, .min = {}, .max = {}, .choices = {}, .cost = SettingCost::kReload,
-          .help = std::move(help), .aliases = std::move(aliases)};
+  return {.name = std::move(name),
+          .type = SettingType::kBool,
+          .unit = "",
+          .default_value = false,
+          .min = {},
+          .max = {},
+          .choices = {},
+          .cost = SettingCost::kReload,
+          .help = std::move(help),
+          .aliases = std::move(aliases)};
 }
 
 void declare_engine(config::SettingRegistry& r) {
   r.declare(text("engine.model", "Model directory; empty: the built-in model.", {"model", "m"}));
   r.declare(choice("engine.dtype", "bfloat16", {"float32", "bfloat16"},
-                   "float32: exact mode, every activation and cache in FP32. bfloat16: fast mode, BF16 inputs of linear layers, FP32 sums.", {"dtype"}));
-  r.declare(choice("engine.mla-prefill", "absorbed", {"absorbed", "expanded"}, "How prompts attend to latents; decoding is always absorbed.", {"mla-prefill"}));
-  r.declare(integer("engine.threads", "threads", 0, 0, 4096, SettingCost::kRestart, "Worker threads; 0: one per available processor.", {"threads", "t"}));
+                   "float32: exact mode, every activation and cache in FP32. bfloat16: fast mode, BF16 inputs of linear layers, FP32 sums.",
+                   {"dtype"}));
+  r.declare(choice("engine.mla-prefill", "absorbed", {"absorbed", "expanded"}, "How prompts attend to latents; decoding is always absorbed.",
+                   {"mla-prefill"}));
+  r.declare(
+      integer("engine.threads", "threads", 0, 0, 4096, SettingCost::kRestart, "Worker threads; 0: one per available processor.", {"threads", "t"}));
   r.declare(text("engine.isa", "Instruction set to use instead of the best one: scalar, avx2, avx512, avx512_vnni, avx512_bf16.", {"isa"}));
   r.declare(text("engine.kernel", "Kernels to use instead of the chosen ones: op=variant, separated by commas.", {"kernel"}));
   r.declare(flag("engine.no-fallback", "Refuse to run when an op has no kernel of its own.", {"no-fallback"}));
-  r.declare(integer("engine.context", "tokens", 8192, 1, 16777216, SettingCost::kReload, "Tokens of prompt and answer together that a sequence can hold.",
-                    {"context", "ctx-size", "max-model-len", "c"}));
-  r.declare(integer("engine.batch-tokens", "tokens", 512, 1, 65536, SettingCost::kReload, "Rows of one step: prompts are read in chunks of at most this many tokens.",
-                    {"batch-tokens", "batch-size", "b"}));
+  r.declare(integer("engine.context", "tokens", 8192, 1, 16777216, SettingCost::kReload,
+                    "Tokens of prompt and answer together that a sequence can hold.", {"context", "ctx-size", "max-model-len", "c"}));
+  r.declare(integer("engine.batch-tokens", "tokens", 512, 1, 65536, SettingCost::kReload,
+                    "Rows of one step: prompts are read in chunks of at most this many tokens.", {"batch-tokens", "batch-size", "b"}));
 }
 
 void declare_sampling(config::SettingRegistry& r) {
   r.declare(number("sampling.temperature", 1, 0, 100, "0: greedy. Not given: the model's own default.", {"temperature", "temp"}));
-  r.declare(number("sampling.top-p", 1, 0, 1, "Keep the most likely tokens up to this sum of probability. Not given: the model's own default.", {"top-p"}));
-  r.declare(integer("sampling.top-k", "tokens", 0, 0, 1048576, SettingCost::kHot, "Keep this many most likely tokens; 0: all. Not given: the model's own default.", {"top-k"}));
+  r.declare(
+      number("sampling.top-p", 1, 0, 1, "Keep the most likely tokens up to this sum of probability. Not given: the model's own default.", {"top-p"}));
+  r.declare(integer("sampling.top-k", "tokens", 0, 0, 1048576, SettingCost::kHot,
+                    "Keep this many most likely tokens; 0: all. Not given: the model's own default.", {"top-k"}));
   r.declare(number("sampling.min-p", 0, 0, 0.999, "Drop tokens less likely than this share of the most likely one.", {"min-p"}));
   r.declare(integer("sampling.seed", "", 0, 0, 9.2e18, SettingCost::kHot, "Same seed, same text.", {"seed", "s"}));
-  r.declare(number("sampling.repetition-penalty", 1, 0.01, 10, "Weakens ids that occurred in prompt or answer.", {"repetition-penalty", "repeat-penalty"}));
+  r.declare(
+      number("sampling.repetition-penalty", 1, 0.01, 10, "Weakens ids that occurred in prompt or answer.", {"repetition-penalty", "repeat-penalty"}));
   r.declare(number("sampling.presence-penalty", 0, -2, 2, "Subtracted once from ids of the answer.", {"presence-penalty"}));
   r.declare(number("sampling.frequency-penalty", 0, -2, 2, "Subtracted from ids of the answer per occurrence.", {"frequency-penalty"}));
   r.declare(integer("sampling.max-tokens", "tokens", 1024, 1, 16777216, SettingCost::kHot, "Longest answer.", {"max-tokens", "n-predict", "n"}));
@@ -142,7 +189,8 @@ engine::SamplingParams sampling_params(const config::Settings& settings, const m
 namespace {
 
 /// The first of the places where a folder that comes with the program may lie.
-Result<std::string> find_folder(const char* what, const char* variable, const std::string& name, const std::string& in_source, const std::string& file) {
+Result<std::string> find_folder(const char* what, const char* variable, const std::string& name, const std::string& in_source,
+                                const std::string& file) {
   if (const char* given = std::getenv(variable); given != nullptr) return std::string(given);
   const std::string beside = program_directory();
   for (const std::string& path : {beside + "/" + name, beside + "/../share/lathe/" + name, in_source}) {
@@ -153,7 +201,9 @@ Result<std::string> find_folder(const char* what, const char* variable, const st
 
 }  // namespace
 
-Result<std::string> builtin_model() { return find_folder("the built-in model", "LATHE_BUILTIN", "builtin", LATHE_SOURCE_DIR "/data/builtin", "config.json"); }
+Result<std::string> builtin_model() {
+  return find_folder("the built-in model", "LATHE_BUILTIN", "builtin", LATHE_SOURCE_DIR "/data/builtin", "config.json");
+}
 
 Result<std::string> builtin_eval_sets() {
   return find_folder("the folder of evaluation sets", "LATHE_EVAL_SETS", "eval_sets", LATHE_SOURCE_DIR "/data/eval/sets", "index.json");

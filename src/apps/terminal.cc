@@ -53,7 +53,7 @@ void Progress::finish() {
 
 InterruptGuard::InterruptGuard() {
   clear();
-  struct sigaction action {};
+  struct sigaction action{};
   action.sa_handler = on_interrupt;  // without SA_RESTART: a blocked read returns
   ::sigaction(SIGINT, &action, nullptr);
 }

@@ -23,7 +23,8 @@ Result<TextModel> TextModel::load(const engine::EngineOptions& given) {
   LATHE_TRY(model.engine, engine::Engine::create(options));
   const models::ModelInfo& info = model.engine->info();
   if (model.tokenizer->vocab_size() > info.vocabulary) {
-    return err(Code::kInvalidArgument, "the tokenizer of {} has ids up to {}, the model has only {} rows", given.model, model.tokenizer->vocab_size() - 1, info.vocabulary);
+    return err(Code::kInvalidArgument, "the tokenizer of {} has ids up to {}, the model has only {} rows", given.model,
+               model.tokenizer->vocab_size() - 1, info.vocabulary);
   }
   model.stop_tokens = info.stop_tokens;
   for (const TokenId id : model.defaults.eos) {
@@ -35,7 +36,8 @@ Result<TextModel> TextModel::load(const engine::EngineOptions& given) {
   return model;
 }
 
-Result<Prompt> TextModel::chat_prompt(const config::Json& messages, const config::Json::Object& variables, const std::vector<std::string>& image_files) {
+Result<Prompt> TextModel::chat_prompt(const config::Json& messages, const config::Json::Object& variables,
+                                      const std::vector<std::string>& image_files) {
   if (!chat) return err(Code::kFailedPrecondition, "{} has no chat template: use --raw", directory);
   LATHE_TRY(const text::MarkedText rendered, chat->render({.messages = &messages, .variables = variables}));
   LATHE_TRY(const std::vector<TokenId> ids, tokenizer->encode_marked(rendered));
@@ -47,10 +49,12 @@ Result<Prompt> TextModel::chat_prompt(const config::Json& messages, const config
       prompt.ids.push_back(id);
       continue;
     }
-    if (next_image == image_files.size()) return err(Code::kInvalidArgument, "the prompt has more image placeholders than the {} pictures given", image_files.size());
+    if (next_image == image_files.size())
+      return err(Code::kInvalidArgument, "the prompt has more image placeholders than the {} pictures given", image_files.size());
     LATHE_TRY(const media::Image image, media::read_image(image_files[next_image++]));
     const media::Patches patches = media::preprocess(image, preprocess);
-    LATHE_TRY(models::ImageRows rows, engine->model().encode_image({.patches = patches.values, .height = patches.grid_height, .width = patches.grid_width}));
+    LATHE_TRY(models::ImageRows rows,
+              engine->model().encode_image({.patches = patches.values, .height = patches.grid_height, .width = patches.grid_width}));
     const auto begin = static_cast<int64_t>(prompt.ids.size());
     prompt.ids.insert(prompt.ids.end(), static_cast<size_t>(rows.rows.dim(0)), placeholder);
     prompt.images.push_back({.begin = begin, .rows = std::move(rows)});

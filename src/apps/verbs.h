@@ -10,13 +10,13 @@
 namespace lathe::apps {
 
 struct LogitsOptions {
-  std::string ids_file;   ///< --ids: JSON list of token ids
-  std::string out_file;   ///< --out
-  std::string chunks;     ///< "33,1,30"
-  std::string at;         ///< "0,-1"
-  std::string pixels;     ///< safetensors with pixel_values and grid
+  std::string ids_file;  ///< --ids: JSON list of token ids
+  std::string out_file;  ///< --out
+  std::string chunks;    ///< "33,1,30"
+  std::string at;        ///< "0,-1"
+  std::string pixels;    ///< safetensors with pixel_values and grid
   int64_t decode_from = -1;
-  bool draft = false;     ///< --mtp
+  bool draft = false;  ///< --mtp
 };
 Result<int> logits_verb(const config::Settings& settings, const LogitsOptions& options);
 
@@ -27,8 +27,8 @@ struct InspectOptions {
 Result<int> inspect_verb(const config::Settings& settings, const InspectOptions& options);
 
 struct EvalOptions {
-  std::string sets;      ///< --sets DIR
-  std::string names;     ///< --only a,b
+  std::string sets;   ///< --sets DIR
+  std::string names;  ///< --only a,b
   int64_t every = 1;
   int64_t rows_max = 0;  ///< 0: all
   std::string compare;   ///< report of another run to compare with, row by row

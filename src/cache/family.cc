@@ -17,7 +17,8 @@ int64_t Family::snapshot_unit_bytes() const {
 }
 
 std::string Family::layout_id() const {
-  std::string id = fmt::format("{}@{}/{}:{}[{},{})", name, layout_version, tokens_per_unit, tensor::shard_kind_name(shard.kind), shard.begin, shard.end);
+  std::string id =
+      fmt::format("{}@{}/{}:{}[{},{})", name, layout_version, tokens_per_unit, tensor::shard_kind_name(shard.kind), shard.begin, shard.end);
   for (const Plane& plane : planes) {
     id += fmt::format("|{}:{}x{}", plane.name, tensor::dtype_name(plane.dtype), plane.elements);
     if (!candidates) id += fmt::format("x{}", plane.rows_per_unit);

@@ -26,13 +26,13 @@ struct Plane {
 
 /// A family of one layer kind. Rows with scales: all planes together are one unit.
 struct Family {
-  std::string name;                ///< "kda.state", "kda.conv", "mla.latent", "index.keys", "index.tail", "draft.…"
+  std::string name;  ///< "kda.state", "kda.conv", "mla.latent", "index.keys", "index.tail", "draft.…"
   Unit unit = Unit::kToken;
-  int64_t tokens_per_unit = 1;     ///< kpool for pools
+  int64_t tokens_per_unit = 1;  ///< kpool for pools
   std::vector<Plane> planes;
-  bool candidates = false;         ///< rows_per_unit candidate states, of which a sequence's cursor names the current one; the others hold no history
-  tensor::Shard shard;             ///< what of the whole family this rank holds
-  int32_t owner = -1;              ///< rank that keeps this layer under Layer Split; −1: every rank
+  bool candidates = false;  ///< rows_per_unit candidate states, of which a sequence's cursor names the current one; the others hold no history
+  tensor::Shard shard;      ///< what of the whole family this rank holds
+  int32_t owner = -1;       ///< rank that keeps this layer under Layer Split; −1: every rank
   uint32_t layout_version = 1;
 
   /// Bytes of one unit with everything that a running sequence needs.

@@ -12,8 +12,8 @@ int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 Result<void> check_options(const std::vector<LayerFamily>& families, const StoreOptions& options) {
   if (options.slots < 1 || options.blocks < 0 || options.block_tokens < 1 || options.tentative_max < 0) {
-    return err(Code::kInvalidArgument, "cache store: slots {}, blocks {}, block_tokens {}, tentative_max {}: expected at least 1, 0, 1, 0", options.slots,
-               options.blocks, options.block_tokens, options.tentative_max);
+    return err(Code::kInvalidArgument, "cache store: slots {}, blocks {}, block_tokens {}, tentative_max {}: expected at least 1, 0, 1, 0",
+               options.slots, options.blocks, options.block_tokens, options.tentative_max);
   }
   std::set<std::pair<int32_t, std::string>> seen;
   for (const auto& [layer, family] : families) {
@@ -26,8 +26,8 @@ Result<void> check_options(const std::vector<LayerFamily>& families, const Store
     }
     for (const Plane& plane : family.planes) {
       if (family.candidates && plane.rows_per_unit != options.tentative_max + 1) {
-        return err(Code::kInvalidArgument, "cache store: family '{}' has {} candidate states, {} tentative tokens need {}", family.name, plane.rows_per_unit,
-                   options.tentative_max, options.tentative_max + 1);
+        return err(Code::kInvalidArgument, "cache store: family '{}' has {} candidate states, {} tentative tokens need {}", family.name,
+                   plane.rows_per_unit, options.tentative_max, options.tentative_max + 1);
       }
     }
   }
@@ -37,11 +37,12 @@ Result<void> check_options(const std::vector<LayerFamily>& families, const Store
 /// What open_for() may rely on.
 Result<void> check_lengths(const Snapshot& snapshot, const StoreOptions& options) {
   if (snapshot.length < 0 || snapshot.draft_length < 0 || snapshot.draft_length > snapshot.length) {
-    return err(Code::kDataLoss, "snapshot of {} tokens with {} draft entries: expected at least 0 tokens and no more draft entries than tokens", snapshot.length,
-               snapshot.draft_length);
+    return err(Code::kDataLoss, "snapshot of {} tokens with {} draft entries: expected at least 0 tokens and no more draft entries than tokens",
+               snapshot.length, snapshot.draft_length);
   }
   if (snapshot.length > options.blocks * options.block_tokens) {
-    return err(Code::kResourceExhausted, "snapshot of {} tokens: the store holds {} blocks of {} tokens", snapshot.length, options.blocks, options.block_tokens);
+    return err(Code::kResourceExhausted, "snapshot of {} tokens: the store holds {} blocks of {} tokens", snapshot.length, options.blocks,
+               options.block_tokens);
   }
   return {};
 }
@@ -164,8 +165,8 @@ void Store::close(SequenceId id) {
 Result<void> Store::take_blocks(Sequence& sequence, int64_t tokens) {
   const int64_t wanted = ceil_div(tokens, options_.block_tokens) - static_cast<int64_t>(sequence.blocks.size());
   if (wanted > free_blocks()) {
-    return err(Code::kResourceExhausted, "{} tokens need {} more cache blocks of {} tokens, {} of {} are free", tokens, wanted, options_.block_tokens, free_blocks(),
-               options_.blocks);
+    return err(Code::kResourceExhausted, "{} tokens need {} more cache blocks of {} tokens, {} of {} are free", tokens, wanted, options_.block_tokens,
+               free_blocks(), options_.blocks);
   }
   for (int64_t i = 0; i < wanted; ++i) {
     const int32_t block = free_blocks_.back();
@@ -180,7 +181,8 @@ Result<void> Store::append(SequenceId id, int64_t tokens, int64_t tentative) {
   Sequence& sequence = at(id);
   if (sequence.pending >= 0) return err(Code::kFailedPrecondition, "sequence {} has an uncommitted step", id.value);
   if (tokens < 0 || tentative < 0 || tentative > tokens || tentative > options_.tentative_max) {
-    return err(Code::kInvalidArgument, "step of {} tokens of which {} tentative: expected 0 to {} tentative ones among them", tokens, tentative, options_.tentative_max);
+    return err(Code::kInvalidArgument, "step of {} tokens of which {} tentative: expected 0 to {} tentative ones among them", tokens, tentative,
+               options_.tentative_max);
   }
   LATHE_TRY_VOID(take_blocks(sequence, sequence.length + tokens));
   sequence.length += tokens - tentative;
@@ -221,7 +223,8 @@ Result<Snapshot> Store::snapshot(SequenceId id) const {
   for (const Segment& segment : segments_) {
     const LayerFamily& layer_family = families_[segment.family];
     if (segment.plane == 0) {
-      out.parts.push_back({.layer = layer_family.layer, .family = layer_family.family.name, .layout_id = layer_family.family.layout_id(), .planes = {}});
+      out.parts.push_back(
+          {.layer = layer_family.layer, .family = layer_family.family.name, .layout_id = layer_family.family.layout_id(), .planes = {}});
     }
     const int64_t row_bytes = layer_family.family.planes[segment.plane].row_bytes();
     std::vector<std::byte> bytes;
@@ -267,7 +270,8 @@ Result<void> Store::deliver(SequenceId id, const Snapshot& snapshot, int32_t lay
       return err(Code::kFailedPrecondition, "snapshot of layer {} has layout {}, the store has {}", layer, part->layout_id, family.layout_id());
     }
     if (part->planes.size() != family.planes.size()) {
-      return err(Code::kDataLoss, "snapshot of '{}' in layer {} has {} planes, expected {}", family.name, layer, part->planes.size(), family.planes.size());
+      return err(Code::kDataLoss, "snapshot of '{}' in layer {} has {} planes, expected {}", family.name, layer, part->planes.size(),
+                 family.planes.size());
     }
     LATHE_TRY_VOID(deliver_plane(sequence, segment, part->planes[segment.plane]));
   }
@@ -315,7 +319,8 @@ Result<SequenceId> Store::copy(SequenceId id) {
     char* const data = static_cast<char*>(segment.view.data);
     const std::vector<RowRun> from = settled_rows(source, segment);
     const std::vector<RowRun> to = settled_rows(target, segment);
-    for (size_t i = 0; i < from.size(); ++i) device_.copy_on_device(data + to[i].first * row_bytes, data + from[i].first * row_bytes, from[i].count * row_bytes);
+    for (size_t i = 0; i < from.size(); ++i)
+      device_.copy_on_device(data + to[i].first * row_bytes, data + from[i].first * row_bytes, from[i].count * row_bytes);
   }
   return copied;
 }

@@ -16,10 +16,10 @@
 namespace lathe::cache {
 
 struct StoreOptions {
-  int64_t block_tokens = 64;  ///< tokens per block; a multiple of every tokens_per_unit
-  int64_t blocks = 0;         ///< shared by all sequences
-  int32_t slots = 0;          ///< sequences at a time
-  int32_t tentative_max = 0;  ///< tokens of one step that commit() may drop
+  int64_t block_tokens = 64;      ///< tokens per block; a multiple of every tokens_per_unit
+  int64_t blocks = 0;             ///< shared by all sequences
+  int32_t slots = 0;              ///< sequences at a time
+  int32_t tentative_max = 0;      ///< tokens of one step that commit() may drop
   bool keep_stale_slots = false;  ///< planted fault for the self-test: a reused slot is not cleared
 };
 
@@ -105,7 +105,7 @@ class Store {
   /// The current state of one slot family at the settled position, as host bytes of one plane row (states are read through this, never as raw segments).
   Result<std::vector<std::byte>> materialise(SequenceId sequence, int32_t layer, const std::string& family, int plane = 0) const;
 
-  int64_t bytes() const { return bytes_; }          ///< reserved in all segments
+  int64_t bytes() const { return bytes_; }  ///< reserved in all segments
   int64_t free_blocks() const { return static_cast<int64_t>(free_blocks_.size()); }
   int32_t free_slots() const { return static_cast<int32_t>(free_slots_.size()); }
   const StoreOptions& options() const { return options_; }
@@ -114,7 +114,7 @@ class Store {
  private:
   struct Sequence {
     int32_t slot = -1;
-    int32_t cursor = 0;        ///< current candidate state
+    int32_t cursor = 0;  ///< current candidate state
     int64_t length = 0;
     int64_t draft_length = 0;  ///< positions of the draft layer's caches written from true hidden states
     int64_t pending = -1;      ///< tentative tokens of a running step; −1: none running

@@ -42,7 +42,8 @@ std::vector<LayerFamily> test_families() {
 }
 
 std::unique_ptr<Store> make_store(HostDevice& device, int slots = 3, int64_t blocks = 8) {
-  return std::move(Store::create(device, test_families(), {.block_tokens = 16, .blocks = blocks, .slots = slots, .tentative_max = kTentative}).value());
+  return std::move(
+      Store::create(device, test_families(), {.block_tokens = 16, .blocks = blocks, .slots = slots, .tentative_max = kTentative}).value());
 }
 
 /// Fills everything that belongs to the sequence with bytes that depend on `seed`, as a kernel would write them.
@@ -52,7 +53,8 @@ void scribble(Store& store, SequenceId id, uint8_t seed) {
       const View view = store.plane(layer, family.name, static_cast<int>(p));
       const int64_t row_bytes = family.planes[p].row_bytes();
       const auto fill = [&](int64_t row, int64_t salt) {
-        for (int64_t i = 0; i < row_bytes; ++i) static_cast<uint8_t*>(view.data)[row * row_bytes + i] = static_cast<uint8_t>(seed + salt * 7 + i + layer);
+        for (int64_t i = 0; i < row_bytes; ++i)
+          static_cast<uint8_t*>(view.data)[row * row_bytes + i] = static_cast<uint8_t>(seed + salt * 7 + i + layer);
       };
       if (family.unit == Unit::kSequence) {
         const int64_t rows = family.planes[p].rows_per_unit;

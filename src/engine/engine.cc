@@ -30,9 +30,9 @@ Result<std::unique_ptr<Engine>> Engine::create(const EngineOptions& options) {
   engine->options_.keep_stale_slots = backend::planted("stale_slot");
 #endif
   LATHE_TRY(engine->device_, backend::make_cpu_device(options.cpu));
-  LATHE_TRY(engine->dispatch_, backend::Dispatch::create(*engine->device_, {.no_fallback = options.no_fallback,
-                                                                            .kernels = options.kernels,
-                                                                            .host_reference = backend::reference_table()}));
+  LATHE_TRY(engine->dispatch_,
+            backend::Dispatch::create(
+                *engine->device_, {.no_fallback = options.no_fallback, .kernels = options.kernels, .host_reference = backend::reference_table()}));
   const models::ModelOptions model_options{.precision = options.precision,
                                            .prefill_mla = options.prefill_mla,
                                            .max_batch_tokens = options.batch_tokens,
@@ -45,7 +45,8 @@ Result<std::unique_ptr<Engine>> Engine::create(const EngineOptions& options) {
   const models::ModelInfo& info = engine->model_->info();
   int64_t& context = engine->options_.context_tokens;
   if (options.context_is_default) context = std::min(context, info.max_positions);
-  if (context < 1 || context > info.max_positions) return err(Code::kInvalidArgument, "context is {} tokens, the model takes 1 to {}", context, info.max_positions);
+  if (context < 1 || context > info.max_positions)
+    return err(Code::kInvalidArgument, "context is {} tokens, the model takes 1 to {}", context, info.max_positions);
   LATHE_TRY(engine->store_, cache::Store::create(*engine->device_, engine->model_->cache_families(), store_options(engine->options_, info)));
   return engine;
 }

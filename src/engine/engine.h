@@ -22,12 +22,12 @@ struct EngineOptions {
   backend::CpuOptions cpu;
   std::map<std::string, std::string> kernels;  ///< --kernel op=variant
   bool no_fallback = false;
-  int64_t context_tokens = 4096;  ///< per sequence; at most what the model was made for
+  int64_t context_tokens = 4096;    ///< per sequence; at most what the model was made for
   bool context_is_default = false;  ///< nobody asked for this context: a model made for less gets what it was made for
-  int32_t sequences = 1;          ///< at a time
-  int64_t batch_tokens = 512;     ///< rows of one step: prompts are read in chunks of at most this
+  int32_t sequences = 1;            ///< at a time
+  int64_t batch_tokens = 512;       ///< rows of one step: prompts are read in chunks of at most this
   int32_t tentative_max = 0;
-  int64_t sampled_vocabulary = 0; ///< ids that may be drawn; rows behind them are padding. 0: all rows of the head
+  int64_t sampled_vocabulary = 0;  ///< ids that may be drawn; rows behind them are padding. 0: all rows of the head
   bool draft = true;
   bool vision = true;
   bool keep_stale_slots = false;  ///< planted fault, see cache::StoreOptions
@@ -46,7 +46,9 @@ class Engine {
   cache::Store& store() { return *store_; }
   const EngineOptions& options() const { return options_; }
   const models::ModelInfo& info() const { return model_->info(); }
-  int64_t sampled_vocabulary() const { return options_.sampled_vocabulary > 0 ? std::min(options_.sampled_vocabulary, info().vocabulary) : info().vocabulary; }
+  int64_t sampled_vocabulary() const {
+    return options_.sampled_vocabulary > 0 ? std::min(options_.sampled_vocabulary, info().vocabulary) : info().vocabulary;
+  }
 
   /// Rows [begin, begin + count) of a device view [n, width] as host floats, row after row.
   void read_rows(const View& view, int64_t begin, int64_t count, std::vector<float>& out);

@@ -23,16 +23,19 @@ Result<int32_t> Generator::add(Request request) {
   const auto length = static_cast<int64_t>(request.prompt.size());
   if (length == 0) return err(Code::kInvalidArgument, "the prompt is empty: expected at least one token");
   if (length >= engine_.options().context_tokens) {
-    return err(Code::kInvalidArgument, "the prompt has {} tokens, the context holds {} and the answer needs at least one", length, engine_.options().context_tokens);
+    return err(Code::kInvalidArgument, "the prompt has {} tokens, the context holds {} and the answer needs at least one", length,
+               engine_.options().context_tokens);
   }
   for (const TokenId id : request.prompt) {
-    if (id < 0 || id >= info.vocabulary) return err(Code::kInvalidArgument, "token {} of the prompt is outside the vocabulary of {}", id, info.vocabulary);
+    if (id < 0 || id >= info.vocabulary)
+      return err(Code::kInvalidArgument, "token {} of the prompt is outside the vocabulary of {}", id, info.vocabulary);
   }
   if (request.max_tokens < 1) return err(Code::kInvalidArgument, "max tokens is {}, expected at least 1", request.max_tokens);
   LATHE_TRY_VOID(request.sampling.validate(engine_.sampled_vocabulary()));
   for (const PromptImage& image : request.images) {
     if (image.begin < 0 || image.begin + image.rows.rows.dim(0) > length) {
-      return err(Code::kInvalidArgument, "an image of {} rows at token {} does not fit a prompt of {} tokens", image.rows.rows.dim(0), image.begin, length);
+      return err(Code::kInvalidArgument, "an image of {} rows at token {} does not fit a prompt of {} tokens", image.rows.rows.dim(0), image.begin,
+                 length);
     }
   }
   auto run = std::make_unique<Run>(std::move(request), info.vocabulary);

@@ -61,9 +61,9 @@ class Generator {
     Request request;
     TokenCounts counts;
     SequenceId sequence;
-    int64_t done = 0;       ///< prompt tokens read
+    int64_t done = 0;  ///< prompt tokens read
     int64_t generated = 0;
-    TokenId last = 0;       ///< sampled, not yet fed
+    TokenId last = 0;  ///< sampled, not yet fed
     Finish finish = Finish::kNone;
     Error error;
     std::vector<models::EmbeddingRows> rows;  ///< of the current chunk

@@ -24,7 +24,8 @@ void plan_step(std::span<const RequestView> requests, const PlanLimits& limits, 
     if (!request.running && running == limits.sequences) break;  // in order: nobody overtakes the oldest
     running += request.running ? 0 : 1;
     const int64_t tokens = std::min(unread, left);
-    plan.push_back({.request = static_cast<int32_t>(i), .tokens = tokens, .prefill = true, .admit = !request.running, .last_chunk = tokens == unread});
+    plan.push_back(
+        {.request = static_cast<int32_t>(i), .tokens = tokens, .prefill = true, .admit = !request.running, .last_chunk = tokens == unread});
     left -= tokens;
   }
 }

@@ -20,13 +20,13 @@ struct PlanLine {
   int32_t request = 0;
   int64_t tokens = 0;
   bool prefill = false;
-  bool admit = false;      ///< give it a sequence first
-  bool last_chunk = false; ///< the prompt ends here: logits wanted
+  bool admit = false;       ///< give it a sequence first
+  bool last_chunk = false;  ///< the prompt ends here: logits wanted
 };
 
 struct PlanLimits {
-  int64_t step_tokens = 0;   ///< rows of one step
-  int32_t sequences = 0;     ///< requests running at a time
+  int64_t step_tokens = 0;  ///< rows of one step
+  int32_t sequences = 0;    ///< requests running at a time
 };
 
 /// Every running request whose prompt is read gets its next token; what is left of step_tokens goes to prompts, oldest first.

@@ -15,8 +15,10 @@ std::vector<PlanLine> planned(std::span<const RequestView> requests, const PlanL
 }
 
 TEST(Plan, DecodesFirstThenPromptsInOrder) {
-  const std::vector<RequestView> requests = {{.prompt_tokens = 5, .done_tokens = 5, .running = true}, {.prompt_tokens = 9, .done_tokens = 2, .running = true},
-                                             {.prompt_tokens = 4}, {.prompt_tokens = 4}};
+  const std::vector<RequestView> requests = {{.prompt_tokens = 5, .done_tokens = 5, .running = true},
+                                             {.prompt_tokens = 9, .done_tokens = 2, .running = true},
+                                             {.prompt_tokens = 4},
+                                             {.prompt_tokens = 4}};
   const auto plan = planned(requests, {.step_tokens = 10, .sequences = 3});
   ASSERT_EQ(plan.size(), 3u);
   EXPECT_EQ(plan[0].tokens, 1);

@@ -65,7 +65,8 @@ float sampling_exp(float x) {
   return static_cast<float>(std::ldexp(sum, static_cast<int>(k)));
 }
 
-Result<void> Sampler::adjust(std::span<const LogitRange> ranges, const SamplingParams& params, const TokenCounts& counts, std::span<const TokenId> banned) {
+Result<void> Sampler::adjust(std::span<const LogitRange> ranges, const SamplingParams& params, const TokenCounts& counts,
+                             std::span<const TokenId> banned) {
   int64_t total = 0;
   for (const LogitRange& range : ranges) total = std::max<int64_t>(total, range.first + static_cast<int64_t>(range.values.size()));
   x_.assign(static_cast<size_t>(total), kMinusInfinity);
@@ -75,7 +76,8 @@ Result<void> Sampler::adjust(std::span<const LogitRange> ranges, const SamplingP
       const TokenId id = range.first + static_cast<TokenId>(i);
       if (id >= vocabulary_) continue;  // padding rows
       float z = range.values[i];
-      if (std::isnan(z) || z == std::numeric_limits<float>::infinity()) return err(Code::kDataLoss, "non_finite_logits: token {} has logit {}", id, z);
+      if (std::isnan(z) || z == std::numeric_limits<float>::infinity())
+        return err(Code::kDataLoss, "non_finite_logits: token {} has logit {}", id, z);
       if (penalised && counts.seen(id)) {
         z = z > 0 ? z / static_cast<float>(params.repetition_penalty) : z * static_cast<float>(params.repetition_penalty);
         if (const int32_t n = counts.in_output(id); n > 0) {

@@ -13,13 +13,13 @@ namespace lathe::engine {
 
 /// How tokens of one request are drawn. Defaults change nothing; temperature 0 is greedy.
 struct SamplingParams {
-  double temperature = 1.0;        ///< 0, or 0.001 … 100
-  double top_p = 1.0;              ///< (0, 1]
-  int32_t top_k = 0;               ///< 0: no limit
-  double min_p = 0.0;              ///< [0, 1)
-  double repetition_penalty = 1.0; ///< > 0; divides positive and multiplies negative logits of ids in prompt or output
-  double presence_penalty = 0.0;   ///< −2 … 2; subtracted once from ids in the output
-  double frequency_penalty = 0.0;  ///< −2 … 2; subtracted per occurrence in the output
+  double temperature = 1.0;         ///< 0, or 0.001 … 100
+  double top_p = 1.0;               ///< (0, 1]
+  int32_t top_k = 0;                ///< 0: no limit
+  double min_p = 0.0;               ///< [0, 1)
+  double repetition_penalty = 1.0;  ///< > 0; divides positive and multiplies negative logits of ids in prompt or output
+  double presence_penalty = 0.0;    ///< −2 … 2; subtracted once from ids in the output
+  double frequency_penalty = 0.0;   ///< −2 … 2; subtracted per occurrence in the output
   std::map<TokenId, float> logit_bias = {};
   uint64_t seed = 0;
 
@@ -74,7 +74,7 @@ class Sampler {
   void filter(const SamplingParams& params);
 
   int64_t vocabulary_;
-  std::vector<float> x_;                // kept between calls: steady state allocates nothing
+  std::vector<float> x_;  // kept between calls: steady state allocates nothing
   std::vector<Candidate> candidates_;
 };
 

@@ -20,7 +20,8 @@ std::vector<LogitRange> cut(const std::vector<float>& logits, const std::vector<
   return ranges;
 }
 
-TokenId draw(const std::vector<float>& logits, const SamplingParams& params, int64_t position = 0, int64_t vocabulary = 0, const std::vector<size_t>& borders = {}) {
+TokenId draw(const std::vector<float>& logits, const SamplingParams& params, int64_t position = 0, int64_t vocabulary = 0,
+             const std::vector<size_t>& borders = {}) {
   const int64_t size = vocabulary > 0 ? vocabulary : static_cast<int64_t>(logits.size());
   Sampler sampler(size);
   return sampler.sample(cut(logits, borders), params, TokenCounts(static_cast<int64_t>(logits.size())), position).value().token;
@@ -40,7 +41,10 @@ TEST(Sampler, NoCutOfTheVocabularyChangesAToken) {
   for (int trial = 0; trial < 300; ++trial) {
     std::vector<float> logits(500);
     for (float& z : logits) z = trial % 3 == 0 ? std::round(normal(random)) : normal(random);  // every third with many ties
-    SamplingParams params{.temperature = trial % 2 ? 0.7 : 1.3, .top_p = trial % 5 ? 0.9 : 1.0, .top_k = trial % 4 ? 0 : 20, .min_p = trial % 7 ? 0.0 : 0.05,
+    SamplingParams params{.temperature = trial % 2 ? 0.7 : 1.3,
+                          .top_p = trial % 5 ? 0.9 : 1.0,
+                          .top_k = trial % 4 ? 0 : 20,
+                          .min_p = trial % 7 ? 0.0 : 0.05,
                           .seed = static_cast<uint64_t>(trial)};
     const TokenId whole = draw(logits, params, trial);
     for (int ranks = 2; ranks <= 4; ++ranks) {

@@ -13,8 +13,11 @@ constexpr size_t kShortest = 6;
 Result<std::vector<std::vector<TokenId>>> greedy_texts(engine::Engine& engine, const EvalSets& sets) {
   engine::Generator generator(engine);
   for (const DraftRow& row : sets.drafts) {
-    LATHE_TRY(const int32_t id,
-              generator.add({.prompt = row.prompt, .images = {}, .sampling = {.temperature = 0, .logit_bias = {}}, .max_tokens = kTextTokens, .stop_tokens = sets.stop_tokens}));
+    LATHE_TRY(const int32_t id, generator.add({.prompt = row.prompt,
+                                               .images = {},
+                                               .sampling = {.temperature = 0, .logit_bias = {}},
+                                               .max_tokens = kTextTokens,
+                                               .stop_tokens = sets.stop_tokens}));
     (void)id;
   }
   std::vector<std::vector<TokenId>> texts(sets.drafts.size());
@@ -45,7 +48,12 @@ class DraftRun {
     const auto first = static_cast<int64_t>(prompt_) - 1;
     for (int64_t begin = 0; begin < first;) {
       const int64_t tokens = std::min(first - begin, engine_.model().options().max_batch_tokens);
-      const models::DraftItem before{.sequence = sequence_, .start = begin, .tokens = part(begin + 1, tokens), .rows = {}, .hidden_begin = begin, .logits = models::Logits::kNone};
+      const models::DraftItem before{.sequence = sequence_,
+                                     .start = begin,
+                                     .tokens = part(begin + 1, tokens),
+                                     .rows = {},
+                                     .hidden_begin = begin,
+                                     .logits = models::Logits::kNone};
       LATHE_TRY_VOID(engine_.model().draft_prefill({&before, 1}, hidden, engine_.store()));
       begin += tokens;
     }
@@ -61,7 +69,12 @@ class DraftRun {
     for (int64_t begin = 0; begin < length();) {
       const int64_t tokens = std::min(length() - begin, engine_.model().options().max_batch_tokens);
       LATHE_TRY_VOID(engine_.store().append(sequence_, tokens, 0));
-      const models::StepItem item{.sequence = sequence_, .kind = models::ItemKind::kPrefill, .tokens = part(begin, tokens), .rows = {}, .logits = models::Logits::kNone, .at = {}};
+      const models::StepItem item{.sequence = sequence_,
+                                  .kind = models::ItemKind::kPrefill,
+                                  .tokens = part(begin, tokens),
+                                  .rows = {},
+                                  .logits = models::Logits::kNone,
+                                  .at = {}};
       const auto step = engine_.model().step({&item, 1}, engine_.store());
       engine_.store().commit(sequence_, 0);
       if (!step) return base::forward_error(step);
@@ -72,7 +85,9 @@ class DraftRun {
   }
 
   int64_t length() const { return static_cast<int64_t>(ids_.size()); }
-  std::span<const TokenId> part(int64_t begin, int64_t count) const { return std::span(ids_).subspan(static_cast<size_t>(begin), static_cast<size_t>(count)); }
+  std::span<const TokenId> part(int64_t begin, int64_t count) const {
+    return std::span(ids_).subspan(static_cast<size_t>(begin), static_cast<size_t>(count));
+  }
 
   Result<void> position(int64_t t, const View& hidden) {
     const models::DraftItem item{.sequence = sequence_, .start = t, .tokens = part(t + 1, 1), .rows = {}, .hidden_begin = t};
@@ -113,7 +128,8 @@ void add(DraftScore& sum, const DraftScore& score) {
   }
 }
 
-Result<void> judge(engine::Engine& engine, const EvalSets& sets, const std::vector<std::vector<TokenId>>& texts, std::map<std::string, DraftScore>& out, EvalProgress progress) {
+Result<void> judge(engine::Engine& engine, const EvalSets& sets, const std::vector<std::vector<TokenId>>& texts,
+                   std::map<std::string, DraftScore>& out, EvalProgress progress) {
   for (size_t i = 0; i < sets.drafts.size(); ++i) {
     const DraftRow& row = sets.drafts[i];
     if (texts[i].size() >= kShortest) {

@@ -23,7 +23,8 @@ Result<BitsPerByte> run_heldout(engine::Engine& engine, const EvalSets& sets, Ev
   std::vector<double> per_row;
   for (const std::vector<TokenId>& ids : sets.heldout) {
     for (const TokenId id : ids) {
-      if (id >= engine.info().vocabulary) return err(Code::kInvalidArgument, "held-out row {}: id {} is outside the vocabulary of {}", out.rows, id, engine.info().vocabulary);
+      if (id >= engine.info().vocabulary)
+        return err(Code::kInvalidArgument, "held-out row {}: id {} is outside the vocabulary of {}", out.rows, id, engine.info().vocabulary);
     }
     LogitsJob job{.ids = ids, .chunks = {}, .at = {}, .images = {}};
     job.ids.pop_back();
@@ -85,7 +86,8 @@ Result<SetScore> run_set(engine::Engine& engine, const TaskSet& set, const media
   };
   for (bool more = true; more;) {
     LATHE_TRY(more, generator.step(on_token));
-    if (failed >= 0) return tl::unexpected<Error>(generator.error(failed).with_context("row " + std::to_string(set.rows[static_cast<size_t>(failed)].number)));
+    if (failed >= 0)
+      return tl::unexpected<Error>(generator.error(failed).with_context("row " + std::to_string(set.rows[static_cast<size_t>(failed)].number)));
   }
   SetScore score;
   for (size_t i = 0; i < set.rows.size(); ++i) {
@@ -106,7 +108,8 @@ int64_t longest_row(const EvalSets& sets) {
     for (const TaskRow& row : set.rows) longest = std::max(longest, row.length() + 1);
   }
   for (const auto& ids : sets.heldout) longest = std::max(longest, static_cast<int64_t>(ids.size()));
-  for (const DraftRow& row : sets.drafts) longest = std::max(longest, static_cast<int64_t>(row.prompt.size() + std::max<size_t>(row.given.size(), 150)) + 8);
+  for (const DraftRow& row : sets.drafts)
+    longest = std::max(longest, static_cast<int64_t>(row.prompt.size() + std::max<size_t>(row.given.size(), 150)) + 8);
   return longest;
 }
 

@@ -17,7 +17,8 @@ Result<std::vector<TokenId>> read_ids(const Json& row, const char* key, const st
   std::vector<TokenId> ids;
   ids.reserve(list->as_array().size());
   for (const Json& id : list->as_array()) {
-    if (!id.is_int() || id.as_int() < 0 || id.as_int() > INT32_MAX) return err(Code::kInvalidArgument, "{}: '{}' holds {}, expected a token id", place, key, id.dump());
+    if (!id.is_int() || id.as_int() < 0 || id.as_int() > INT32_MAX)
+      return err(Code::kInvalidArgument, "{}: '{}' holds {}, expected a token id", place, key, id.dump());
     ids.push_back(static_cast<TokenId>(id.as_int()));
   }
   return ids;
@@ -56,8 +57,8 @@ Result<TaskSet> read_task_set(const std::string& directory, const std::string& n
     if (reasoning == nullptr || !reasoning->is_int()) return err(Code::kInvalidArgument, "{}: 'reasoning' is missing or no integer", place);
     row.reasoning = reasoning->as_int();
     if (row.prompt.empty() || row.reasoning < 0 || row.reasoning >= static_cast<int64_t>(row.answer.size())) {
-      return err(Code::kInvalidArgument, "{}: {} prompt ids, {} answer ids, {} of them given: expected something to score", place, row.prompt.size(), row.answer.size(),
-                 row.reasoning);
+      return err(Code::kInvalidArgument, "{}: {} prompt ids, {} answer ids, {} of them given: expected something to score", place, row.prompt.size(),
+                 row.answer.size(), row.reasoning);
     }
     if (const Json* images = json.find("images"); images != nullptr && images->is_array()) {
       for (const Json& image : images->as_array()) {
@@ -83,16 +84,17 @@ Result<void> read_heldout(const std::string& directory, const EvalSelection& sel
 }
 
 Result<void> read_drafts(const std::string& directory, const EvalSelection& selection, EvalSets& sets) {
-  return read_lines(directory + "/draft_prompts.jsonl", selection.every, selection.rows_max, [&](const Json& json, int64_t, const std::string& place) -> Result<bool> {
-    DraftRow row;
-    const Json* kind = json.find("kind");
-    if (kind == nullptr || !kind->is_string()) return err(Code::kInvalidArgument, "{}: 'kind' is missing or no text", place);
-    row.kind = kind->as_string();
-    LATHE_TRY(row.prompt, read_ids(json, "prompt", place));
-    LATHE_TRY(row.given, read_ids(json, "greedy_fp8", place));
-    sets.drafts.push_back(std::move(row));
-    return true;
-  });
+  return read_lines(directory + "/draft_prompts.jsonl", selection.every, selection.rows_max,
+                    [&](const Json& json, int64_t, const std::string& place) -> Result<bool> {
+                      DraftRow row;
+                      const Json* kind = json.find("kind");
+                      if (kind == nullptr || !kind->is_string()) return err(Code::kInvalidArgument, "{}: 'kind' is missing or no text", place);
+                      row.kind = kind->as_string();
+                      LATHE_TRY(row.prompt, read_ids(json, "prompt", place));
+                      LATHE_TRY(row.given, read_ids(json, "greedy_fp8", place));
+                      sets.drafts.push_back(std::move(row));
+                      return true;
+                    });
 }
 
 }  // namespace

@@ -30,12 +30,12 @@ struct DraftRow {
 };
 
 struct EvalSets {
-  std::vector<TaskSet> tasks;                   ///< recall sets included, by name
+  std::vector<TaskSet> tasks;  ///< recall sets included, by name
   std::vector<std::vector<TokenId>> heldout;
   std::vector<DraftRow> drafts;
-  double bytes_per_token = 0;                   ///< of the held-out rows
+  double bytes_per_token = 0;  ///< of the held-out rows
   std::vector<TokenId> stop_tokens;
-  int64_t first_id_never_chosen = 0;            ///< ids from here on are padding rows; 0: none said
+  int64_t first_id_never_chosen = 0;  ///< ids from here on are padding rows; 0: none said
 };
 
 /// Which rows to read.

@@ -10,7 +10,8 @@ namespace {
 /// Runs the ids through one sequence piece by piece and collects the wanted rows.
 class LogitsRun {
  public:
-  LogitsRun(engine::Engine& engine, const LogitsJob& job, base::FunctionRef<void(int64_t)> progress) : engine_(engine), job_(job), progress_(progress) {}
+  LogitsRun(engine::Engine& engine, const LogitsJob& job, base::FunctionRef<void(int64_t)> progress)
+      : engine_(engine), job_(job), progress_(progress) {}
 
   Result<LogitsTable> run() {
     LATHE_TRY(sequence_, engine_.store().open());
@@ -117,7 +118,8 @@ class LogitsRun {
 Result<LogitsTable> compute_logits(engine::Engine& engine, const LogitsJob& job, base::FunctionRef<void(int64_t)> progress) {
   const auto length = static_cast<int64_t>(job.ids.size());
   if (length == 0) return err(Code::kInvalidArgument, "no ids given: expected at least one");
-  if (length > engine.options().context_tokens) return err(Code::kInvalidArgument, "{} ids do not fit the context of {} tokens", length, engine.options().context_tokens);
+  if (length > engine.options().context_tokens)
+    return err(Code::kInvalidArgument, "{} ids do not fit the context of {} tokens", length, engine.options().context_tokens);
   for (const int64_t chunk : job.chunks) {
     if (chunk < 1) return err(Code::kInvalidArgument, "chunk of {} tokens: expected at least 1", chunk);
   }
@@ -125,7 +127,8 @@ Result<LogitsTable> compute_logits(engine::Engine& engine, const LogitsJob& job,
     if (at < 0 || at >= length) return err(Code::kInvalidArgument, "position {} is outside the {} ids", at, length);
   }
   for (const TokenId id : job.ids) {
-    if (id < 0 || id >= engine.info().vocabulary) return err(Code::kInvalidArgument, "id {} is outside the vocabulary of {}", id, engine.info().vocabulary);
+    if (id < 0 || id >= engine.info().vocabulary)
+      return err(Code::kInvalidArgument, "id {} is outside the vocabulary of {}", id, engine.info().vocabulary);
   }
   return LogitsRun(engine, job, progress).run();
 }
@@ -134,7 +137,8 @@ Result<std::vector<int64_t>> resolve_positions(std::span<const int64_t> position
   std::vector<int64_t> out;
   for (const int64_t position : positions) {
     const int64_t at = position < 0 ? position + length : position;
-    if (at < 0 || at >= length) return err(Code::kInvalidArgument, "position {} is outside the {} ids: expected {} to {}", position, length, -length, length - 1);
+    if (at < 0 || at >= length)
+      return err(Code::kInvalidArgument, "position {} is outside the {} ids: expected {} to {}", position, length, -length, length - 1);
     out.push_back(at);
   }
   std::sort(out.begin(), out.end());
@@ -156,19 +160,22 @@ Result<std::vector<engine::PromptImage>> place_images(engine::Engine& engine, st
     if (patch + values > patches.size()) {
       return err(Code::kInvalidArgument, "grids name more patches than the {} values given hold", patches.size());
     }
-    LATHE_TRY(models::ImageRows rows, engine.model().encode_image({.patches = patches.subspan(patch, values), .steps = steps, .height = height, .width = width}));
+    LATHE_TRY(models::ImageRows rows,
+              engine.model().encode_image({.patches = patches.subspan(patch, values), .steps = steps, .height = height, .width = width}));
     patch += values;
     while (at < ids.size() && ids[at] != info.image_token) ++at;
     const auto count = static_cast<size_t>(rows.rows.dim(0));
     for (size_t i = 0; i < count; ++i) {
       if (at + i >= ids.size() || ids[at + i] != info.image_token) {
-        return err(Code::kInvalidArgument, "picture {} has {} rows, but the prompt has only {} placeholders of id {} in place", images.size(), count, i, info.image_token);
+        return err(Code::kInvalidArgument, "picture {} has {} rows, but the prompt has only {} placeholders of id {} in place", images.size(), count,
+                   i, info.image_token);
       }
     }
     images.push_back({.begin = static_cast<int64_t>(at), .rows = std::move(rows)});
     at += count;
   }
-  if (patch != patches.size()) return err(Code::kInvalidArgument, "{} patch values are left over after {} pictures", patches.size() - patch, grids.size());
+  if (patch != patches.size())
+    return err(Code::kInvalidArgument, "{} patch values are left over after {} pictures", patches.size() - patch, grids.size());
   return images;
 }
 

@@ -13,10 +13,10 @@ namespace lathe::evaluate {
 
 struct LogitsJob {
   std::vector<TokenId> ids;
-  std::vector<int64_t> chunks;    ///< sizes of the first prefill chunks; what remains is a last one
-  int64_t decode_from = -1;       ///< ≥ 0: tokens from this position on are decoded one by one
-  std::vector<int64_t> at;        ///< positions wanted, ascending; empty: all
-  bool draft = false;             ///< also the draft layer's logits, fed with the next id (the last position: with the best token of its logits)
+  std::vector<int64_t> chunks;  ///< sizes of the first prefill chunks; what remains is a last one
+  int64_t decode_from = -1;     ///< ≥ 0: tokens from this position on are decoded one by one
+  std::vector<int64_t> at;      ///< positions wanted, ascending; empty: all
+  bool draft = false;           ///< also the draft layer's logits, fed with the next id (the last position: with the best token of its logits)
   std::vector<engine::PromptImage> images;
 };
 

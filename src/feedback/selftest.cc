@@ -35,7 +35,7 @@ class Selftest {
     ids_ = probe_ids(engine_->info(), kPromptTokens, 1);
     LATHE_TRY(whole_, feed_new(*engine_, ids_, {}));
     using Check = Result<void> (Selftest::*)();
-    const Check checks[] = {&Selftest::chunks, &Selftest::decode,   &Selftest::batch,  &Selftest::threads, &Selftest::slot_reuse,
+    const Check checks[] = {&Selftest::chunks,   &Selftest::decode, &Selftest::batch,     &Selftest::threads, &Selftest::slot_reuse,
                             &Selftest::snapshot, &Selftest::commit, &Selftest::mla_forms, &Selftest::kernels};
     int64_t done = 0;
     for (const Check check : checks) {
@@ -47,7 +47,12 @@ class Selftest {
 
  private:
   void add(std::string name, std::string compared, double worst, double budget, std::string detail = {}) {
-    rows_.push_back({.name = std::move(name), .compared = std::move(compared), .worst = worst, .budget = budget, .passed = worst <= budget, .detail = std::move(detail)});
+    rows_.push_back({.name = std::move(name),
+                     .compared = std::move(compared),
+                     .worst = worst,
+                     .budget = budget,
+                     .passed = worst <= budget,
+                     .detail = std::move(detail)});
   }
 
   Result<void> chunks() {
@@ -65,7 +70,8 @@ class Selftest {
 
   Result<void> decode() {
     LATHE_TRY(const Trace trace, feed_new(*engine_, ids_, {.chunks = {}, .decode_from = kPromptTokens / 2}));
-    add("decode", "a prompt read by prefill and, from its middle, token by token", compare(whole_, trace), options_.prefill_mla == models::MlaPath::kAbsorbed ? 0 : forms_budget(options_));
+    add("decode", "a prompt read by prefill and, from its middle, token by token", compare(whole_, trace),
+        options_.prefill_mla == models::MlaPath::kAbsorbed ? 0 : forms_budget(options_));
     return {};
   }
 
@@ -125,7 +131,8 @@ class Selftest {
     LATHE_TRY(const SequenceId second, engine_->store().restore(taken));
     LATHE_TRY(const Trace trace, feed(*engine_, second, ids_, {}));
     engine_->store().close(second);
-    add("snapshot", fmt::format("a sequence taken out after {} tokens and put back, and an undisturbed one", middle), compare(last(whole_), last(trace)), 0);
+    add("snapshot", fmt::format("a sequence taken out after {} tokens and put back, and an undisturbed one", middle),
+        compare(last(whole_), last(trace)), 0);
     return {};
   }
 

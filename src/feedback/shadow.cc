@@ -77,9 +77,7 @@ double difference(const View& got, const View& want) {
 
 }  // namespace
 
-void ShadowObserver::run_reference(ops::OpId op, const void* params) {
-  context_.run(kernels::ref::reference_of(op), params, nullptr);
-}
+void ShadowObserver::run_reference(ops::OpId op, const void* params) { context_.run(kernels::ref::reference_of(op), params, nullptr); }
 
 double ShadowObserver::compare_selection(const void* params) {
   auto p = *static_cast<const ops::IndexSelectParams*>(params);
@@ -130,7 +128,8 @@ double ShadowObserver::compare_route(const void* params) {
   run_reference(ops::OpId::kRoute, &p);
   double worst = 0;
   const auto biased = [&](int64_t t, int32_t e) {
-    return 1.0 / (1.0 + std::exp(-static_cast<double>(p.logits.f32()[t * p.logits.step(0) + e]))) + static_cast<double>(tensor::load_as_float(p.bias.dtype, p.bias.data, e));
+    return 1.0 / (1.0 + std::exp(-static_cast<double>(p.logits.f32()[t * p.logits.step(0) + e]))) +
+           static_cast<double>(tensor::load_as_float(p.bias.dtype, p.bias.data, e));
   };
   for (int64_t t = 0; t < tokens; ++t) {
     const int32_t* const ours = got_ids.i32() + t * got_ids.step(0);
@@ -138,7 +137,8 @@ double ShadowObserver::compare_route(const void* params) {
     for (int64_t i = 0; i < k; ++i) {
       // With groups a choice may turn as a whole; otherwise expert by expert.
       const bool tie = ours[i] != theirs[i] && std::fabs(biased(t, ours[i]) - biased(t, theirs[i])) < kNearTie;
-      const double difference = std::fabs(static_cast<double>(got_weights.f32()[t * got_weights.step(0) + i]) - static_cast<double>(weights[static_cast<size_t>(t * k + i)]));
+      const double difference = std::fabs(static_cast<double>(got_weights.f32()[t * got_weights.step(0) + i]) -
+                                          static_cast<double>(weights[static_cast<size_t>(t * k + i)]));
       if (ours[i] == theirs[i]) worst = std::max(worst, difference / std::max(1e-30, static_cast<double>(p.scale)));
       if (ours[i] != theirs[i] && !tie) worst = 1;
     }

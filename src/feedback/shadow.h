@@ -21,8 +21,8 @@ class ShadowObserver final : public backend::OpObserver {
 
   struct Finding {
     int64_t calls = 0;
-    double worst = 0;       ///< largest difference over the largest reference value of the output; choices: share of rows that are wrong
-    std::string where;      ///< site and layer of the worst
+    double worst = 0;   ///< largest difference over the largest reference value of the output; choices: share of rows that are wrong
+    std::string where;  ///< site and layer of the worst
   };
   const Finding& finding(ops::OpId op) const { return findings_[static_cast<size_t>(op)]; }
 

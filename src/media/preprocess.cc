@@ -22,10 +22,12 @@ Result<void> read_int(const config::Json& json, const char* key, int64_t low, in
 Result<void> read_triple(const config::Json& json, const char* key, bool positive, float (&out)[3]) {
   const config::Json* value = json.find(key);
   if (value == nullptr) return {};
-  const bool fits = value->is_array() && value->as_array().size() == 3 && std::all_of(value->as_array().begin(), value->as_array().end(), [&](const config::Json& v) {
+  const bool fits = value->is_array() && value->as_array().size() == 3 &&
+                    std::all_of(value->as_array().begin(), value->as_array().end(), [&](const config::Json& v) {
                       return v.is_number() && std::isfinite(v.as_double()) && (!positive || v.as_double() > 0);
                     });
-  if (!fits) return err(Code::kInvalidArgument, "preprocessor config: '{}' is {}, expected three {}numbers", key, value->dump(), positive ? "positive " : "");
+  if (!fits)
+    return err(Code::kInvalidArgument, "preprocessor config: '{}' is {}, expected three {}numbers", key, value->dump(), positive ? "positive " : "");
   for (size_t i = 0; i < 3; ++i) out[i] = static_cast<float>(value->as_array()[i].as_double());
   return {};
 }
@@ -160,7 +162,8 @@ Image resize_bicubic(const Image& image, int32_t height, int32_t width) {
     const Taps& tap = rows[static_cast<size_t>(y)];
     for (int64_t i = 0; i < int64_t{width} * 3; ++i) {
       double sum = 0;
-      for (size_t j = 0; j < tap.weight.size(); ++j) sum += tap.weight[j] * wide.rgb[static_cast<size_t>((tap.begin + static_cast<int64_t>(j)) * width * 3 + i)];
+      for (size_t j = 0; j < tap.weight.size(); ++j)
+        sum += tap.weight[j] * wide.rgb[static_cast<size_t>((tap.begin + static_cast<int64_t>(j)) * width * 3 + i)];
       out.rgb[static_cast<size_t>(y * width * 3 + i)] = to_byte(sum);
     }
   }

@@ -53,7 +53,8 @@ Json without(std::initializer_list<std::string_view> keys) {
 }
 
 TEST(Glm5NextConfig, LaterDraftStepsShareTheSelection) {
-  expect_parts(refused(with("index_share_for_mtp_iteration", false)), {"text_config.index_share_for_mtp_iteration", "false", "only true is implemented"});
+  expect_parts(refused(with("index_share_for_mtp_iteration", false)),
+               {"text_config.index_share_for_mtp_iteration", "false", "only true is implemented"});
   expect_parts(refused(with("index_share_for_mtp_iteration", 1)), {"index_share_for_mtp_iteration is 1"});
   parsed(without({"index_share_for_mtp_iteration"}));
 }

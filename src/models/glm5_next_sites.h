@@ -69,7 +69,8 @@ struct LayerSites {
   }
   /// Tells the sites which heads of the model this rank works on; `of_index`: of the indexer, never cut.
   void set_heads(backend::OpRange of_kda, backend::OpRange of_mla, backend::OpRange of_index) {
-    for (backend::OpSite* site : {&kda.projections, &kda.decay_up, &kda.gate_up, &kda.conv, &kda.gate, &kda.pair, &kda.recurrence, &kda.norm, &kda.output}) {
+    for (backend::OpSite* site :
+         {&kda.projections, &kda.decay_up, &kda.gate_up, &kda.conv, &kda.gate, &kda.pair, &kda.recurrence, &kda.norm, &kda.output}) {
       site->heads = of_kda;
     }
     for (backend::OpSite* site : {&dsa.q_projections, &dsa.absorb, &dsa.attend, &dsa.unabsorb, &dsa.expanded, &dsa.output}) site->heads = of_mla;

@@ -39,7 +39,9 @@ class Logging::Sink : public base::LogSink {
     logger_.set_level(to_spdlog(options.level));
     logger_.set_pattern(options.json ? R"({"time":"%Y-%m-%dT%H:%M:%S.%e%z","level":"%l","message":"%v"})" : "%^%l%$: %v");
   }
-  void write(base::LogLevel level, std::string_view message) override { logger_.log(to_spdlog(level), "{}", json_ ? escape(message) : std::string(message)); }
+  void write(base::LogLevel level, std::string_view message) override {
+    logger_.log(to_spdlog(level), "{}", json_ ? escape(message) : std::string(message));
+  }
 
  private:
   bool json_;

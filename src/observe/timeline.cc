@@ -26,8 +26,9 @@ std::string Timeline::to_chrome_json() const {
   const char* separator = "";
   for (const base::Span& span : spans_) {
     // Names are literals of the source: no escaping needed.
-    fmt::format_to(std::back_inserter(out), "{}\n{{\"ph\":\"X\",\"name\":\"{}\",\"cat\":\"{}\",\"pid\":{},\"tid\":{},\"ts\":{:.3f},\"dur\":{:.3f}", separator, span.name,
-                   span.category, span.rank, span.worker, micros(span.start_ns), static_cast<double>(span.end_ns - span.start_ns) / 1000.0);
+    fmt::format_to(std::back_inserter(out), "{}\n{{\"ph\":\"X\",\"name\":\"{}\",\"cat\":\"{}\",\"pid\":{},\"tid\":{},\"ts\":{:.3f},\"dur\":{:.3f}",
+                   separator, span.name, span.category, span.rank, span.worker, micros(span.start_ns),
+                   static_cast<double>(span.end_ns - span.start_ns) / 1000.0);
     fmt::format_to(std::back_inserter(out), ",\"args\":{{\"ready_us\":{:.3f},\"wait_us\":{:.3f}", micros(span.ready_ns),
                    static_cast<double>(span.start_ns - span.ready_ns) / 1000.0);
     if (span.layer >= 0) fmt::format_to(std::back_inserter(out), ",\"layer\":{}", span.layer);

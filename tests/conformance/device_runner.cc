@@ -33,7 +33,8 @@ class DeviceRunner::Rebaser final : public ops::ViewVisitor {
       return;
     }
     const auto at = reinterpret_cast<uintptr_t>(view.data);
-    const auto after = std::upper_bound(ranges_.begin(), ranges_.end(), at, [](uintptr_t address, const Range& range) { return address < range.begin; });
+    const auto after =
+        std::upper_bound(ranges_.begin(), ranges_.end(), at, [](uintptr_t address, const Range& range) { return address < range.begin; });
     LATHE_CHECK(after != ranges_.begin() && at < (after - 1)->end, "a view outside every range");
     view.data = base_ + (after - 1)->offset + (at - (after - 1)->begin);
   }
@@ -93,12 +94,14 @@ void DeviceRunner::run(const Variant& variant, const void* params, ops::OpCounte
   int64_t clean = 0;
   for (const Range& range : ranges_) {
     for (; clean < range.offset; ++clean) {
-      LATHE_CHECK(staging_[static_cast<size_t>(clean)] == kPoison, "{} of {} wrote {} bytes before a view", variant.name, info.name, range.offset - clean);
+      LATHE_CHECK(staging_[static_cast<size_t>(clean)] == kPoison, "{} of {} wrote {} bytes before a view", variant.name, info.name,
+                  range.offset - clean);
     }
     clean = range.offset + static_cast<int64_t>(range.end - range.begin);
     std::memcpy(reinterpret_cast<void*>(range.begin), staging_.data() + range.offset, range.end - range.begin);
   }
-  for (; clean < bytes; ++clean) LATHE_CHECK(staging_[static_cast<size_t>(clean)] == kPoison, "{} of {} wrote behind the last view", variant.name, info.name);
+  for (; clean < bytes; ++clean)
+    LATHE_CHECK(staging_[static_cast<size_t>(clean)] == kPoison, "{} of {} wrote behind the last view", variant.name, info.name);
 }
 
 }  // namespace lathe::conformance

@@ -28,12 +28,25 @@ std::vector<Case> cases() {
   return {
       {"small", {}},
       {"odd_sizes",
-       {.sizes = {{"vocab_size", 131}, {"hidden_size", 37}, {"intermediate_size", 131}, {"moe_intermediate_size", 7}, {"num_attention_heads", 5},
-                  {"q_lora_rank", 11}, {"kv_lora_rank", 13}, {"qk_nope_head_dim", 7}, {"v_head_dim", 5}, {"n_routed_experts", 5}, {"num_experts_per_tok", 3},
-                  {"index_n_heads", 3}, {"index_head_dim", 9}, {"linear_num_heads", 3}, {"linear_head_dim", 5}}}},
+       {.sizes = {{"vocab_size", 131},
+                  {"hidden_size", 37},
+                  {"intermediate_size", 131},
+                  {"moe_intermediate_size", 7},
+                  {"num_attention_heads", 5},
+                  {"q_lora_rank", 11},
+                  {"kv_lora_rank", 13},
+                  {"qk_nope_head_dim", 7},
+                  {"v_head_dim", 5},
+                  {"n_routed_experts", 5},
+                  {"num_experts_per_tok", 3},
+                  {"index_n_heads", 3},
+                  {"index_head_dim", 9},
+                  {"linear_num_heads", 3},
+                  {"linear_head_dim", 5}}}},
       {"softplus_gate", {.sizes = {{"hc_mult", 3}, {"linear_conv_kernel_dim", 3}, {"index_kpool", 3}, {"index_topk", 9}}, .softplus_gate = true}},
       {"groups_and_shared_experts",
-       {.sizes = {{"n_group", 3}, {"topk_group", 2}, {"n_shared_experts", 2}, {"hc_mult", 2}, {"moe_intermediate_size", 80}}, .normalise_topk = false}},
+       {.sizes = {{"n_group", 3}, {"topk_group", 2}, {"n_shared_experts", 2}, {"hc_mult", 2}, {"moe_intermediate_size", 80}},
+        .normalise_topk = false}},
       {"pools_of_one", {.sizes = {{"index_kpool", 1}, {"index_topk", 7}, {"hc_mult", 1}, {"linear_conv_kernel_dim", 2}}}},
       {"shared_indexers",
        {.sizes = {{"linear_conv_kernel_dim", 6}, {"hc_sinkhorn_iters", 1}},
@@ -43,8 +56,14 @@ std::vector<Case> cases() {
       {"without_tail", {.sizes = {{"num_nextn_predict_layers", 0}}, .tail = false}},
       {"conv_of_one", {.sizes = {{"linear_conv_kernel_dim", 1}}, .f16 = true}},
       {"fp8_partial_blocks",
-       {.sizes = {{"hidden_size", 130}, {"intermediate_size", 200}, {"moe_intermediate_size", 140}, {"num_attention_heads", 3}, {"qk_nope_head_dim", 50},
-                  {"v_head_dim", 44}, {"q_lora_rank", 131}, {"kv_lora_rank", 30}},
+       {.sizes = {{"hidden_size", 130},
+                  {"intermediate_size", 200},
+                  {"moe_intermediate_size", 140},
+                  {"num_attention_heads", 3},
+                  {"qk_nope_head_dim", 50},
+                  {"v_head_dim", 44},
+                  {"q_lora_rank", 131},
+                  {"kv_lora_rank", 30}},
         .fp8 = true}},
   };
 }
@@ -126,7 +145,8 @@ TEST_P(Configurations, SameBitsCutInTwo) {
       RigOptions mine = options();
       mine.threads = 1;
       mine.model.shards = default_shard_plan(config_, static_cast<int>(rank), 2);
-      mine.model.groups = {.tp_kda = groups[0][rank].get(), .attn = groups[1][rank].get(), .tp_ffn = groups[2][rank].get(), .ep = groups[3][rank].get()};
+      mine.model.groups = {
+          .tp_kda = groups[0][rank].get(), .attn = groups[1][rank].get(), .tp_ffn = groups[2][rank].get(), .ep = groups[3][rank].get()};
       Rig rig(mine);
       parts[rank] = rig.prefill(ids_, {20});
       widths[rank] = rig.vocabulary();
@@ -135,7 +155,8 @@ TEST_P(Configurations, SameBitsCutInTwo) {
   for (std::thread& thread : threads) thread.join();
   std::vector<float> got;
   for (int64_t t = 0; t < kTokens; ++t) {
-    for (size_t rank = 0; rank < 2; ++rank) got.insert(got.end(), parts[rank].begin() + t * widths[rank], parts[rank].begin() + (t + 1) * widths[rank]);
+    for (size_t rank = 0; rank < 2; ++rank)
+      got.insert(got.end(), parts[rank].begin() + t * widths[rank], parts[rank].begin() + (t + 1) * widths[rank]);
   }
   EXPECT_TRUE(same_bits(got, wanted));
 }

@@ -7,16 +7,16 @@
 
 #include "backend/cuda/memory_pool.h"
 #include "base/check.h"
-#include "base/recorder.h"
 #include "base/clock.h"
+#include "base/recorder.h"
 #include "kernels/cuda/cuda_variants.h"
 
 namespace lathe::backend {
 namespace {
 
-#define LATHE_CUDA_CALL(call)                                                                                      \
-  do {                                                                                                             \
-    const cudaError_t lathe_error = (call);                                                                        \
+#define LATHE_CUDA_CALL(call)                                                                          \
+  do {                                                                                                 \
+    const cudaError_t lathe_error = (call);                                                            \
     LATHE_CHECK(lathe_error == cudaSuccess, "CUDA: {} in {}", cudaGetErrorString(lathe_error), #call); \
   } while (false)
 
@@ -103,8 +103,8 @@ class CudaDevice final : public Device {
   void set_recorder(base::Recorder* recorder) override { recorder_ = recorder, note_ = {}; }
   void annotate(const LaunchNote& note) override { note_ = note; }
   std::string describe() const override {
-    return fmt::format("cuda {}: {}, sm_{}{}, {} multiprocessors, {} MiB, {} kernels", ordinal_, properties_.name, properties_.major, properties_.minor,
-                       properties_.multiProcessorCount, properties_.totalGlobalMem >> 20, table().size());
+    return fmt::format("cuda {}: {}, sm_{}{}, {} multiprocessors, {} MiB, {} kernels", ordinal_, properties_.name, properties_.major,
+                       properties_.minor, properties_.multiProcessorCount, properties_.totalGlobalMem >> 20, table().size());
   }
 
  private:
@@ -141,7 +141,8 @@ Result<std::unique_ptr<Device>> make_cuda_device(const CudaOptions& options) {
     cudaGetLastError();
     return err(Code::kUnavailable, "no CUDA device: {}", error != cudaSuccess ? cudaGetErrorString(error) : "the driver lists none");
   }
-  if (options.ordinal < 0 || options.ordinal >= count) return err(Code::kInvalidArgument, "no CUDA device {}: this machine has {}", options.ordinal, count);
+  if (options.ordinal < 0 || options.ordinal >= count)
+    return err(Code::kInvalidArgument, "no CUDA device {}: this machine has {}", options.ordinal, count);
   cudaDeviceProp properties{};
   LATHE_CUDA_CALL(cudaGetDeviceProperties(&properties, options.ordinal));
   if (properties.major != 9 || properties.minor != 0) {

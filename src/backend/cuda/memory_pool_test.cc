@@ -66,7 +66,8 @@ TEST(MemoryPool, ErrorsOfTheDeviceComeThrough) {
 TEST(CudaDevice, SaysWhyThereIsNone) {
   const Result<std::unique_ptr<Device>> device = make_cuda_device({.ordinal = 4096});
   ASSERT_FALSE(device.has_value());
-  EXPECT_TRUE(device.error().code == Code::kUnimplemented || device.error().code == Code::kUnavailable || device.error().code == Code::kInvalidArgument)
+  EXPECT_TRUE(device.error().code == Code::kUnimplemented || device.error().code == Code::kUnavailable ||
+              device.error().code == Code::kInvalidArgument)
       << device.error().message;
   EXPECT_FALSE(device.error().message.empty());
 }

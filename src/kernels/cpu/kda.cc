@@ -153,7 +153,8 @@ class Recurrence {
     isa_.tokens(args);
     count_tokens(work, 1);
     LATHE_COUNT(context_, kBytesWritten, keys_ * work.width * 4);
-    if (t + 1 < p_.batch.begin.i32()[work.s + 1]) copy_columns(args.to, args.to_stride, waiting(work, chunk_begin + chunk_), waiting_stride_, work.width);
+    if (t + 1 < p_.batch.begin.i32()[work.s + 1])
+      copy_columns(args.to, args.to_stride, waiting(work, chunk_begin + chunk_), waiting_stride_, work.width);
   }
 
   void many_tokens(const Work& work, int64_t begin, int64_t stop, int64_t chunk_begin) {
@@ -174,7 +175,8 @@ class Recurrence {
       }
       t = next;
     }
-    if (stop < p_.batch.begin.i32()[work.s + 1]) return copy_columns(work.tile, tile_stride_, waiting(work, chunk_begin + chunk_), waiting_stride_, work.width);
+    if (stop < p_.batch.begin.i32()[work.s + 1])
+      return copy_columns(work.tile, tile_stride_, waiting(work, chunk_begin + chunk_), waiting_stride_, work.width);
     if (work.piece != Piece::kState) write_pair(work);
   }
 

@@ -163,25 +163,25 @@ void launch_recurrence_stream(const RecurrenceArgs& args, void* stream);  ///< k
 /// One decode step of a KDA layer between the projections and the output projection, one row per sequence (proposal of a composite op, see
 /// docs/kernels/kda_decode.md): conv + SiLU, gates, L2 norms, recurrence, gated output norm. Row s belongs to sequence s, all at position start[s].
 struct KdaStepArgs {
-  Rows raw;               ///< [S, 3·H·128]: q, k, v before the convolution
-  const float* conv;      ///< f32 [3·H·128, 4]
-  float* ring;            ///< f32 [slots, ring_rows, 3·H·128]
+  Rows raw;           ///< [S, 3·H·128]: q, k, v before the convolution
+  const float* conv;  ///< f32 [3·H·128, 4]
+  float* ring;        ///< f32 [slots, ring_rows, 3·H·128]
   int64_t ring_slot, ring_row;
   int32_t ring_rows;
   const int32_t* slot;
   const int32_t* start;
-  Rows a;                 ///< [S, H·128]
-  Rows b;                 ///< [S, H]
+  Rows a;  ///< [S, H·128]
+  Rows b;  ///< [S, H]
   Vector a_log, dt_bias;
-  float lower_bound;      ///< bounded gate
-  float* states;          ///< [rows, H, 128, 128]
+  float lower_bound;  ///< bounded gate
+  float* states;      ///< [rows, H, 128, 128]
   int64_t states_stride;
   const int32_t* state_in;
   const int32_t* state_out;
-  Rows gate;              ///< [S, H·128], before σ
-  Vector norm_weight;     ///< [128]
+  Rows gate;           ///< [S, H·128], before σ
+  Vector norm_weight;  ///< [128]
   float eps;
-  Rows out;               ///< [S, H·128]
+  Rows out;  ///< [S, H·128]
   int32_t sequences, heads;
 };
 void launch_kda_step(const KdaStepArgs& args, void* stream);         ///< a block a head
@@ -215,9 +215,9 @@ struct SelectArgs {
   int32_t* selection;
   int64_t selection_stride;
   int32_t most;
-  Rows scores;           ///< where the scores go: an output, or scratch
+  Rows scores;  ///< where the scores go: an output, or scratch
   int32_t score_columns;
-  bool wanted;           ///< scores are an output: every column is written
+  bool wanted;  ///< scores are an output: every column is written
   int32_t heads, width;
   int32_t row_begin, row_end;
 };
@@ -274,10 +274,10 @@ struct ProductArgs {
   int64_t y_node;  ///< stride between nodes of partial outputs
   int32_t tokens;
   int32_t heads;
-  int32_t head_rows, first_row, rows;  ///< output rows of one head
+  int32_t head_rows, first_row, rows;             ///< output rows of one head
   int32_t leaf_channels, leaf_begin, leaf_total;  ///< leaf_channels 0: one sum
   bool partial;
-  bool fast;    ///< inputs rounded to BF16
+  bool fast;  ///< inputs rounded to BF16
 };
 /// All parts in one launch; they share the number of tokens.
 inline constexpr int kProductPartsMax = 8;

@@ -48,7 +48,9 @@ __device__ __forceinline__ void barrier_init(Barrier* b, unsigned count) {
 }
 /// After the inits, before anybody uses the barriers (and a __syncthreads).
 __device__ __forceinline__ void barriers_ready() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
-__device__ __forceinline__ void barrier_arrive(Barrier* b) { asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(b)) : "memory"); }
+__device__ __forceinline__ void barrier_arrive(Barrier* b) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(b)) : "memory");
+}
 __device__ __forceinline__ void barrier_arrive_expect(Barrier* b, unsigned bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(b)), "r"(bytes) : "memory");
 }
@@ -67,12 +69,14 @@ __device__ __forceinline__ void barrier_wait(Barrier* b, unsigned parity) {
       : "memory");
 }
 __device__ __forceinline__ void bulk_load(void* to, const void* from, unsigned bytes, Barrier* b) {
-  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(shared_address(to)), "l"(from), "r"(bytes),
-               "r"(shared_address(b))
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(shared_address(to)), "l"(from),
+               "r"(bytes), "r"(shared_address(b))
                : "memory");
 }
 __device__ __forceinline__ void bulk_store(void* to, const void* from, unsigned bytes) {
-  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;\ncp.async.bulk.commit_group;" ::"l"(to), "r"(shared_address(from)), "r"(bytes) : "memory");
+  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;\ncp.async.bulk.commit_group;" ::"l"(to), "r"(shared_address(from)),
+               "r"(bytes)
+               : "memory");
 }
 /// This thread's bulk stores no longer need their source; or are done.
 __device__ __forceinline__ void bulk_stores_read() { asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory"); }
@@ -83,7 +87,9 @@ __device__ __forceinline__ void fence_for_bulk() { asm volatile("fence.proxy.asy
 __device__ __forceinline__ void copy_16(void* to, const void* from, bool there) {
   asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from), "r"(there ? 16 : 0) : "memory");
 }
-__device__ __forceinline__ void copy_4(void* to, const void* from) { asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(shared_address(to)), "l"(from) : "memory"); }
+__device__ __forceinline__ void copy_4(void* to, const void* from) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(shared_address(to)), "l"(from) : "memory");
+}
 __device__ __forceinline__ void copies_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 template <int kPending>
 __device__ __forceinline__ void copies_wait() {

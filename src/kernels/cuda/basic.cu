@@ -102,10 +102,12 @@ __global__ void mhc_in(const MhcInArgs p) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   for (int row = static_cast<int>(threadIdx.x) / 32; row < p.fn.rows; row += kThreads / 32) {
     double sum = 0;
-    for (int i = lane; i < flat; i += 32) sum += static_cast<double>(at(i)) * static_cast<double>(element(p.fn.values, p.fn.type, row * p.fn.stride + i));
+    for (int i = lane; i < flat; i += 32)
+      sum += static_cast<double>(at(i)) * static_cast<double>(element(p.fn.values, p.fn.type, row * p.fn.stride + i));
     sum = warp_sum(sum);
     const int third = row < s ? 0 : (row < 2 * s ? 1 : 2);
-    if (lane == 0) m[row] = static_cast<float>(sum * factor * static_cast<double>(element(p.scale, third)) + static_cast<double>(element(p.base, row)));
+    if (lane == 0)
+      m[row] = static_cast<float>(sum * factor * static_cast<double>(element(p.scale, third)) + static_cast<double>(element(p.base, row)));
   }
   __syncthreads();
   if (threadIdx.x < 32) {

@@ -10,8 +10,8 @@
 #include <cmath>
 #include <cstdio>
 #include <functional>
-#include <utility>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/check.h"
@@ -21,9 +21,9 @@
 namespace lathe::kernels::cuda {
 namespace {
 
-#define BENCH_CUDA(call)                                                                          \
-  do {                                                                                            \
-    const cudaError_t bench_error = (call);                                                       \
+#define BENCH_CUDA(call)                                                                       \
+  do {                                                                                         \
+    const cudaError_t bench_error = (call);                                                    \
     LATHE_CHECK(bench_error == cudaSuccess, "{}: {}", #call, cudaGetErrorString(bench_error)); \
   } while (false)
 
@@ -101,8 +101,8 @@ double measure(int count, const std::function<void(int)>& launch) {
 
 void report(const std::string& what, const std::string& shape, double us, double bytes, double ceiling_gbs) {
   const double gbs = bytes / us / 1000;
-  std::fprintf(json, "{\"what\": \"%s\", \"shape\": \"%s\", \"us\": %.3f, \"gb_per_s\": %.1f, \"percent\": %.1f}\n", what.c_str(), shape.c_str(), us, gbs,
-               ceiling_gbs > 0 ? 100 * gbs / ceiling_gbs : 0.0);
+  std::fprintf(json, "{\"what\": \"%s\", \"shape\": \"%s\", \"us\": %.3f, \"gb_per_s\": %.1f, \"percent\": %.1f}\n", what.c_str(), shape.c_str(), us,
+               gbs, ceiling_gbs > 0 ? 100 * gbs / ceiling_gbs : 0.0);
 }
 
 void bandwidth() {
@@ -110,7 +110,8 @@ void bandwidth() {
   const Memory a = floats(kBytes / 4, 0, 1);
   const Memory b = floats(kBytes / 4, 0, 1);
   const auto run = [&](Traffic traffic, double moved) {
-    const double us = measure(2, [&](int i) { launch_traffic(traffic, i == 0 ? a.as<void>() : b.as<void>(), i == 0 ? b.as<void>() : a.as<void>(), kBytes, stream); });
+    const double us = measure(
+        2, [&](int i) { launch_traffic(traffic, i == 0 ? a.as<void>() : b.as<void>(), i == 0 ? b.as<void>() : a.as<void>(), kBytes, stream); });
     return static_cast<double>(kBytes) * moved / us / 1000;
   };
   const double copy = run(Traffic::kCopy, 2);
@@ -123,11 +124,22 @@ void bandwidth() {
 /// Everything that a decode step of a KDA layer needs for up to `batch` sequences.
 struct KdaData {
   explicit KdaData(int64_t batch, int64_t heads = kHeads)
-      : q(floats(batch * heads * kWidth, -1, 1)), k(floats(batch * heads * kWidth, -1, 1)), v(floats(batch * heads * kWidth, -1, 1)),
-        g(floats(batch * heads * kWidth, -1, 0)), beta(floats(batch * heads, 0, 1)), o(batch * heads * kWidth * 4), raw(floats(batch * 3 * heads * kWidth, -1, 1)),
-        conv(floats(3 * heads * kWidth * 4, -0.5f, 0.5f)), ring(floats((batch + 1) * 3 * 3 * heads * kWidth, -1, 1)), a(floats(batch * heads * kWidth, -2, 2)),
-        b(floats(batch * heads, -2, 2)), a_log(floats(heads, -1, 1)), dt_bias(floats(heads * kWidth, -1, 1)), gate(floats(batch * heads * kWidth, -2, 2)),
-        norm(floats(kWidth, 0.5f, 1.5f)), out(batch * heads * kWidth * 4) {}
+      : q(floats(batch * heads * kWidth, -1, 1)),
+        k(floats(batch * heads * kWidth, -1, 1)),
+        v(floats(batch * heads * kWidth, -1, 1)),
+        g(floats(batch * heads * kWidth, -1, 0)),
+        beta(floats(batch * heads, 0, 1)),
+        o(batch * heads * kWidth * 4),
+        raw(floats(batch * 3 * heads * kWidth, -1, 1)),
+        conv(floats(3 * heads * kWidth * 4, -0.5f, 0.5f)),
+        ring(floats((batch + 1) * 3 * 3 * heads * kWidth, -1, 1)),
+        a(floats(batch * heads * kWidth, -2, 2)),
+        b(floats(batch * heads, -2, 2)),
+        a_log(floats(heads, -1, 1)),
+        dt_bias(floats(heads * kWidth, -1, 1)),
+        gate(floats(batch * heads * kWidth, -2, 2)),
+        norm(floats(kWidth, 0.5f, 1.5f)),
+        out(batch * heads * kWidth * 4) {}
   Memory q, k, v, g, beta, o, raw, conv, ring, a, b, a_log, dt_bias, gate, norm, out;
 };
 
@@ -150,26 +162,27 @@ void kda_row(int64_t batch, const KdaData& data, float* pool, int64_t slots, std
   const auto args = [&](int i) {
     const int32_t* const rows = launches.rows_memory.as<int32_t>() + i * batch;
     const int64_t stride = kHeads * kWidth;
-    return RecurrenceArgs{.q = {data.q.as(), stride, kWidth},
-                          .k = {data.k.as(), stride, kWidth},
-                          .v = {data.v.as(), stride, kWidth},
-                          .g = {data.g.as(), stride},
-                          .beta = {data.beta.as(), kHeads},
-                          .entering = pool,
-                          .entering_stride = kStateFloats,
-                          .state_in = rows,
-                          .states = pool,
-                          .states_stride = kStateFloats,
-                          .state_out = rows,
-                          .batch = {launches.begin.as<int32_t>(), launches.start.as<int32_t>(), static_cast<int32_t>(batch), static_cast<int32_t>(batch)},
-                          .o = {data.o.as(), stride, kWidth},
-                          .pair_m = nullptr,
-                          .pair_h = nullptr,
-                          .pair_m_stride = 0,
-                          .pair_h_stride = 0,
-                          .heads = kHeads,
-                          .keys = kWidth,
-                          .values = kWidth};
+    return RecurrenceArgs{
+        .q = {data.q.as(), stride, kWidth},
+        .k = {data.k.as(), stride, kWidth},
+        .v = {data.v.as(), stride, kWidth},
+        .g = {data.g.as(), stride},
+        .beta = {data.beta.as(), kHeads},
+        .entering = pool,
+        .entering_stride = kStateFloats,
+        .state_in = rows,
+        .states = pool,
+        .states_stride = kStateFloats,
+        .state_out = rows,
+        .batch = {launches.begin.as<int32_t>(), launches.start.as<int32_t>(), static_cast<int32_t>(batch), static_cast<int32_t>(batch)},
+        .o = {data.o.as(), stride, kWidth},
+        .pair_m = nullptr,
+        .pair_h = nullptr,
+        .pair_m_stride = 0,
+        .pair_h_stride = 0,
+        .heads = kHeads,
+        .keys = kWidth,
+        .values = kWidth};
   };
   const double bytes = static_cast<double>(batch) * kStateFloats * 8;
   table += fmt::format("{:>5}", batch);
@@ -178,35 +191,36 @@ void kda_row(int64_t batch, const KdaData& data, float* pool, int64_t slots, std
     report(std::string("kda_decode/") + name, fmt::format("B={}", batch), us, bytes, in_place_gbs);
     table += fmt::format("{:>9.1f} {:>3.0f}%", us, bytes / us / 10 / in_place_gbs);
   };
-  const std::vector<std::pair<const char*, KdaRung>> rungs = {{"columns", KdaRung::kColumns}, {"tiles32_late", KdaRung::kTiles32Late}, {"tiles32", KdaRung::kTiles32},
-                                                              {"tiles16", KdaRung::kTiles16}, {"head", KdaRung::kHead}, {"single32", KdaRung::kTiles32Single}, {"stream", KdaRung::kStream}};
+  const std::vector<std::pair<const char*, KdaRung>> rungs = {
+      {"columns", KdaRung::kColumns}, {"tiles32_late", KdaRung::kTiles32Late}, {"tiles32", KdaRung::kTiles32}, {"tiles16", KdaRung::kTiles16},
+      {"head", KdaRung::kHead},       {"single32", KdaRung::kTiles32Single},   {"stream", KdaRung::kStream}};
   for (const auto& [name, rung] : rungs) add(name, [&, rung = rung](int i) { launch_recurrence_128(args(i), rung, stream); });
   const auto step = [&](int i) {
     const RecurrenceArgs r = args(i);
     const int64_t channels = 3 * kHeads * kWidth;
     return KdaStepArgs{.raw = {data.raw.as(), channels},
-                     .conv = data.conv.as(),
-                     .ring = data.ring.as(),
-                     .ring_slot = 3 * channels,
-                     .ring_row = channels,
-                     .ring_rows = 3,
-                     .slot = launches.slot.as<int32_t>(),
-                     .start = launches.start.as<int32_t>(),
-                     .a = {data.a.as(), kHeads * kWidth},
-                     .b = {data.b.as(), kHeads},
-                     .a_log = {data.a_log.as<void>(), Type::kF32},
-                     .dt_bias = {data.dt_bias.as<void>(), Type::kF32},
-                     .lower_bound = -5,
-                     .states = pool,
-                     .states_stride = kStateFloats,
-                     .state_in = r.state_in,
-                     .state_out = r.state_out,
-                     .gate = {data.gate.as(), kHeads * kWidth},
-                     .norm_weight = {data.norm.as<void>(), Type::kF32},
-                     .eps = 1e-5f,
-                     .out = {data.out.as(), kHeads * kWidth},
-                     .sequences = static_cast<int32_t>(batch),
-                     .heads = kHeads};
+                       .conv = data.conv.as(),
+                       .ring = data.ring.as(),
+                       .ring_slot = 3 * channels,
+                       .ring_row = channels,
+                       .ring_rows = 3,
+                       .slot = launches.slot.as<int32_t>(),
+                       .start = launches.start.as<int32_t>(),
+                       .a = {data.a.as(), kHeads * kWidth},
+                       .b = {data.b.as(), kHeads},
+                       .a_log = {data.a_log.as<void>(), Type::kF32},
+                       .dt_bias = {data.dt_bias.as<void>(), Type::kF32},
+                       .lower_bound = -5,
+                       .states = pool,
+                       .states_stride = kStateFloats,
+                       .state_in = r.state_in,
+                       .state_out = r.state_out,
+                       .gate = {data.gate.as(), kHeads * kWidth},
+                       .norm_weight = {data.norm.as<void>(), Type::kF32},
+                       .eps = 1e-5f,
+                       .out = {data.out.as(), kHeads * kWidth},
+                       .sequences = static_cast<int32_t>(batch),
+                       .heads = kHeads};
   };
   add("step", [&](int i) { launch_kda_step(step(i), stream); });
   add("step_stream", [&](int i) { launch_kda_step_stream(step(i), stream); });
@@ -219,8 +233,10 @@ void kda_decode() {
   const KdaData data(512);
   std::string table;
   for (const int64_t batch : {1, 8, 32, 64, 128, 256, 512}) kda_row(batch, data, pool.as(), kSlots, table);
-  std::printf("KDA decode, us and %% of in-place bandwidth (64 heads, FP32 state); step: conv, gates, norms, recurrence, output norm in one\n    B      columns   tiles32late       tiles32       tiles16          head      single32        stream          step   step_stream\n%s",
-              table.c_str());
+  std::printf(
+      "KDA decode, us and %% of in-place bandwidth (64 heads, FP32 state); step: conv, gates, norms, recurrence, output norm in one\n    B      "
+      "columns   tiles32late       tiles32       tiles16          head      single32        stream          step   step_stream\n%s",
+      table.c_str());
 }
 
 struct Shape {
@@ -234,7 +250,8 @@ void products() {
       const int64_t bytes = int64_t{shape.rows} * shape.cols * (type == Type::kF8 ? 1 : 2);
       const int sets = static_cast<int>(std::clamp<int64_t>((int64_t{400} << 20) / bytes, 3, 12));
       Memory weights(bytes * sets);
-      launch_fill(weights.as<void>(), type == Type::kF8 ? Content::kF8 : Content::kBF16, -0.05f, 0.05f, int64_t{shape.rows} * shape.cols * sets, seed++, stream);
+      launch_fill(weights.as<void>(), type == Type::kF8 ? Content::kF8 : Content::kBF16, -0.05f, 0.05f, int64_t{shape.rows} * shape.cols * sets,
+                  seed++, stream);
       const Memory scales = floats(int64_t{shape.rows / 128} * (shape.cols / 128), 0.001f, 0.01f);
       const Memory x = floats(int64_t{2048} * shape.cols, -1, 1);
       const Memory y(int64_t{2048} * shape.rows * 4);
@@ -303,7 +320,17 @@ void experts() {
     }
   }
   const auto shape = [](int64_t rows, int64_t cols) {
-    return Matrix{.values = nullptr, .stride = cols, .scales = nullptr, .scale_stride = cols / 128, .rows = static_cast<int>(rows), .cols = static_cast<int>(cols), .block_rows = 128, .block_cols = 128, .row_offset = 0, .col_offset = 0, .type = Type::kF8};
+    return Matrix{.values = nullptr,
+                  .stride = cols,
+                  .scales = nullptr,
+                  .scale_stride = cols / 128,
+                  .rows = static_cast<int>(rows),
+                  .cols = static_cast<int>(cols),
+                  .block_rows = 128,
+                  .block_cols = 128,
+                  .row_offset = 0,
+                  .col_offset = 0,
+                  .type = Type::kF8};
   };
   for (const int tokens : {1, 16, 64}) {
     std::vector<int32_t> ids;
@@ -322,8 +349,8 @@ void experts() {
     const Memory ids_memory = integers(ids);
     const Memory x = floats(tokens * kHidden, -1, 1);
     const Memory w = floats(tokens * kChosen, 0.1f, 1);
-    const Memory y(tokens * kHidden * 4), list(kExperts * tokens * 4), counts(kExperts * 4), hidden(tokens * kChosen * kInner * 4), leaves(tokens * kChosen * kHidden * 4),
-        pointers(6 * kExperts * 8);
+    const Memory y(tokens * kHidden * 4), list(kExperts * tokens * 4), counts(kExperts * 4), hidden(tokens * kChosen * kInner * 4),
+        leaves(tokens * kChosen * kHidden * 4), pointers(6 * kExperts * 8);
     const MoeArgs args{.x = {x.as(), kHidden},
                        .ids = ids_memory.as<int32_t>(),
                        .ids_stride = kChosen,
@@ -384,18 +411,97 @@ bool check_step(const char* name, void (*launch)(const KdaStepArgs&, void*)) {
   const auto batch = static_cast<int64_t>(starts.size());
   const KdaData d(batch, kH);
   const Memory states = floats((2 * batch) * kState, -0.3f, 0.3f);
-  const Memory ring_two((batch + 1) * 9 * kC * 4), states_two(2 * batch * kState * 4), mixed(batch * 3 * kC * 4), g(batch * kC * 4), beta(batch * kH * 4), o(batch * kC * 4), out(batch * kC * 4);
-  BENCH_CUDA(cudaMemcpyAsync(ring_two.as<void>(), d.ring.as<void>(), static_cast<size_t>((batch + 1) * 9 * kC * 4), cudaMemcpyDeviceToDevice, stream));
-  BENCH_CUDA(cudaMemcpyAsync(states_two.as<void>(), states.as<void>(), static_cast<size_t>(2 * batch * kState * 4), cudaMemcpyDeviceToDevice, stream));
-  const Memory start = integers(starts), slot = integers({3, 0, 5, 1, 2}), begin = integers({0, 1, 2, 3, 4, 5}), in = integers({0, -1, 2, 3, 4}), to = integers({5, 6, 2, -1, 9});
+  const Memory ring_two((batch + 1) * 9 * kC * 4), states_two(2 * batch * kState * 4), mixed(batch * 3 * kC * 4), g(batch * kC * 4),
+      beta(batch * kH * 4), o(batch * kC * 4), out(batch * kC * 4);
+  BENCH_CUDA(
+      cudaMemcpyAsync(ring_two.as<void>(), d.ring.as<void>(), static_cast<size_t>((batch + 1) * 9 * kC * 4), cudaMemcpyDeviceToDevice, stream));
+  BENCH_CUDA(
+      cudaMemcpyAsync(states_two.as<void>(), states.as<void>(), static_cast<size_t>(2 * batch * kState * 4), cudaMemcpyDeviceToDevice, stream));
+  const Memory start = integers(starts), slot = integers({3, 0, 5, 1, 2}), begin = integers({0, 1, 2, 3, 4, 5}), in = integers({0, -1, 2, 3, 4}),
+               to = integers({5, 6, 2, -1, 9});
   const auto n = static_cast<int32_t>(batch);
   const Batch ragged{begin.as<int32_t>(), start.as<int32_t>(), n, n};
   const Vector a_log{d.a_log.as<void>(), Type::kF32}, dt_bias{d.dt_bias.as<void>(), Type::kF32}, norm{d.norm.as<void>(), Type::kF32};
-  launch({.raw = {d.raw.as(), 3 * kC}, .conv = d.conv.as(), .ring = d.ring.as(), .ring_slot = 9 * kC, .ring_row = 3 * kC, .ring_rows = 3, .slot = slot.as<int32_t>(), .start = start.as<int32_t>(), .a = {d.a.as(), kC}, .b = {d.b.as(), kH}, .a_log = a_log, .dt_bias = dt_bias, .lower_bound = -5, .states = states.as(), .states_stride = kState, .state_in = in.as<int32_t>(), .state_out = to.as<int32_t>(), .gate = {d.gate.as(), kC}, .norm_weight = norm, .eps = 1e-5f, .out = {d.out.as(), kC}, .sequences = n, .heads = kH}, stream);
-  launch_short_conv({.x = {d.raw.as(), 3 * kC}, .weight = {d.conv.as<void>(), Type::kF32}, .weight_stride = 4, .ring = ring_two.as<void>(), .ring_type = Type::kF32, .ring_slot = 9 * kC, .ring_row = 3 * kC, .slot = slot.as<int32_t>(), .batch = ragged, .out = {mixed.as(), 3 * kC}, .channels = 3 * kC, .taps = 4, .ring_rows = 3}, stream);
-  launch_kda_gate({.a = {d.a.as(), kC}, .b = {d.b.as(), kH}, .a_log = a_log, .dt_bias = dt_bias, .bounded = true, .lower_bound = -5, .g = {g.as(), kC}, .beta = {beta.as(), kH}, .tokens = n, .heads = kH, .keys = kWidth}, stream);
-  launch_recurrence_128({.q = {mixed.as(), 3 * kC, kWidth}, .k = {mixed.as() + kC, 3 * kC, kWidth}, .v = {mixed.as() + 2 * kC, 3 * kC, kWidth}, .g = {g.as(), kC}, .beta = {beta.as(), kH}, .entering = states_two.as(), .entering_stride = kState, .state_in = in.as<int32_t>(), .states = states_two.as(), .states_stride = kState, .state_out = to.as<int32_t>(), .batch = ragged, .o = {o.as(), kC, kWidth}, .pair_m = nullptr, .pair_h = nullptr, .pair_m_stride = 0, .pair_h_stride = 0, .heads = kH, .keys = kWidth, .values = kWidth}, KdaRung::kAuto, stream);
-  launch_gated_norm({.o = {o.as(), kC, kWidth}, .gate = {d.gate.as(), kC}, .weight = norm, .eps = 1e-5f, .out = {out.as(), kC}, .tokens = n, .heads = kH, .width = kWidth}, stream);
+  launch({.raw = {d.raw.as(), 3 * kC},
+          .conv = d.conv.as(),
+          .ring = d.ring.as(),
+          .ring_slot = 9 * kC,
+          .ring_row = 3 * kC,
+          .ring_rows = 3,
+          .slot = slot.as<int32_t>(),
+          .start = start.as<int32_t>(),
+          .a = {d.a.as(), kC},
+          .b = {d.b.as(), kH},
+          .a_log = a_log,
+          .dt_bias = dt_bias,
+          .lower_bound = -5,
+          .states = states.as(),
+          .states_stride = kState,
+          .state_in = in.as<int32_t>(),
+          .state_out = to.as<int32_t>(),
+          .gate = {d.gate.as(), kC},
+          .norm_weight = norm,
+          .eps = 1e-5f,
+          .out = {d.out.as(), kC},
+          .sequences = n,
+          .heads = kH},
+         stream);
+  launch_short_conv({.x = {d.raw.as(), 3 * kC},
+                     .weight = {d.conv.as<void>(), Type::kF32},
+                     .weight_stride = 4,
+                     .ring = ring_two.as<void>(),
+                     .ring_type = Type::kF32,
+                     .ring_slot = 9 * kC,
+                     .ring_row = 3 * kC,
+                     .slot = slot.as<int32_t>(),
+                     .batch = ragged,
+                     .out = {mixed.as(), 3 * kC},
+                     .channels = 3 * kC,
+                     .taps = 4,
+                     .ring_rows = 3},
+                    stream);
+  launch_kda_gate({.a = {d.a.as(), kC},
+                   .b = {d.b.as(), kH},
+                   .a_log = a_log,
+                   .dt_bias = dt_bias,
+                   .bounded = true,
+                   .lower_bound = -5,
+                   .g = {g.as(), kC},
+                   .beta = {beta.as(), kH},
+                   .tokens = n,
+                   .heads = kH,
+                   .keys = kWidth},
+                  stream);
+  launch_recurrence_128({.q = {mixed.as(), 3 * kC, kWidth},
+                         .k = {mixed.as() + kC, 3 * kC, kWidth},
+                         .v = {mixed.as() + 2 * kC, 3 * kC, kWidth},
+                         .g = {g.as(), kC},
+                         .beta = {beta.as(), kH},
+                         .entering = states_two.as(),
+                         .entering_stride = kState,
+                         .state_in = in.as<int32_t>(),
+                         .states = states_two.as(),
+                         .states_stride = kState,
+                         .state_out = to.as<int32_t>(),
+                         .batch = ragged,
+                         .o = {o.as(), kC, kWidth},
+                         .pair_m = nullptr,
+                         .pair_h = nullptr,
+                         .pair_m_stride = 0,
+                         .pair_h_stride = 0,
+                         .heads = kH,
+                         .keys = kWidth,
+                         .values = kWidth},
+                        KdaRung::kAuto, stream);
+  launch_gated_norm({.o = {o.as(), kC, kWidth},
+                     .gate = {d.gate.as(), kC},
+                     .weight = norm,
+                     .eps = 1e-5f,
+                     .out = {out.as(), kC},
+                     .tokens = n,
+                     .heads = kH,
+                     .width = kWidth},
+                    stream);
   BENCH_CUDA(cudaGetLastError());
   const double e_out = difference(d.out.as(), out.as(), batch * kC);
   const double e_state = difference(states.as(), states_two.as(), 2 * batch * kState);

@@ -60,7 +60,8 @@ __global__ void gated_norm(const GatedNormArgs p) {
   const double factor = 1.0 / sqrt(warp_sum(squares) / p.width + static_cast<double>(p.eps));
   for (int c = threadIdx.x; c < p.width; c += 32) {
     const double gate = sigmoid(p.gate.data[t * p.gate.stride + h * p.width + c]);
-    p.out.data[t * p.out.stride + h * p.width + c] = static_cast<float>(static_cast<double>(o[c]) * factor * static_cast<double>(element(p.weight, c)) * gate);
+    p.out.data[t * p.out.stride + h * p.width + c] =
+        static_cast<float>(static_cast<double>(o[c]) * factor * static_cast<double>(element(p.weight, c)) * gate);
   }
 }
 

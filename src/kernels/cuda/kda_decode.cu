@@ -232,7 +232,8 @@ void launch_recurrence_128(const RecurrenceArgs& args, KdaRung rung, void* strea
     case KdaRung::kAuto: break;
   }
   if (heads <= kFewHeads) return launch_tiles<16, 1, true, false>(args, stream);
-  if (args.batch.tokens > args.batch.sequences) return launch_tiles<32, 4, true, false>(args, stream);  // three heads a multiprocessor go through their tokens
+  if (args.batch.tokens > args.batch.sequences)
+    return launch_tiles<32, 4, true, false>(args, stream);  // three heads a multiprocessor go through their tokens
   launch_recurrence_stream(args, stream);
 }
 

@@ -55,7 +55,10 @@ __device__ __forceinline__ Channel channel_now(const Channel* at) {
 #else
   Channel c;
   const auto address = static_cast<unsigned>(__cvta_generic_to_shared(at));
-  asm volatile("ld.volatile.shared.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(c.k_decayed), "=f"(c.q_decayed), "=f"(c.k), "=f"(c.e) : "r"(address) : "memory");
+  asm volatile("ld.volatile.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+               : "=f"(c.k_decayed), "=f"(c.q_decayed), "=f"(c.k), "=f"(c.e)
+               : "r"(address)
+               : "memory");
   return c;
 #endif
 }
@@ -63,10 +66,10 @@ __device__ __forceinline__ Channel channel_now(const Channel* at) {
 /// A warp's part of a state: kCols columns, all 128 rows. A lane has 4 columns and every (128 / kCols)-th … row: kRows of them.
 template <int kCols>
 struct Tile {
-  static constexpr int kAcross = kCols / 4;     // lanes side by side
-  static constexpr int kDown = 32 / kAcross;    // rows that a warp touches at once: 8 or 4
-  static constexpr int kRows = kKeys / kDown;   // 16 or 32
-  static constexpr int kClasses = 8 / kDown;    // residue classes of a lane: 1 or 2
+  static constexpr int kAcross = kCols / 4;    // lanes side by side
+  static constexpr int kDown = 32 / kAcross;   // rows that a warp touches at once: 8 or 4
+  static constexpr int kRows = kKeys / kDown;  // 16 or 32
+  static constexpr int kClasses = 8 / kDown;   // residue classes of a lane: 1 or 2
   float4 s[kRows];
 
   static __device__ __forceinline__ int row(int i) { return (static_cast<int>(threadIdx.x) & 31) / kAcross + kDown * i; }

@@ -26,15 +26,16 @@ inline int multiprocessors() {
 }
 }  // namespace lathe::kernels::cuda
 
-#define LATHE_DYNAMIC_SHARED(T, name)                               \
+#define LATHE_DYNAMIC_SHARED(T, name)                             \
   extern __shared__ __align__(128) unsigned char lathe_dynamic[]; \
   T* const name = reinterpret_cast<T*>(lathe_dynamic)
 /// Dynamic shared memory beyond 48 KiB has to be asked for.
-#define LATHE_LAUNCH(kernel, grid, block, shared_bytes, stream, ...)                                                                          \
-  do {                                                                                                                                        \
-    const auto lathe_kernel = kernel;                                                                                                         \
-    if ((shared_bytes) > 48 * 1024)                                                                                                           \
-      cudaFuncSetAttribute(reinterpret_cast<const void*>(lathe_kernel), cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes)); \
-    lathe_kernel<<<grid, block, static_cast<size_t>(shared_bytes), static_cast<cudaStream_t>(stream)>>>(__VA_ARGS__);                         \
+#define LATHE_LAUNCH(kernel, grid, block, shared_bytes, stream, ...)                                                  \
+  do {                                                                                                                \
+    const auto lathe_kernel = kernel;                                                                                 \
+    if ((shared_bytes) > 48 * 1024)                                                                                   \
+      cudaFuncSetAttribute(reinterpret_cast<const void*>(lathe_kernel), cudaFuncAttributeMaxDynamicSharedMemorySize,  \
+                           static_cast<int>(shared_bytes));                                                           \
+    lathe_kernel<<<grid, block, static_cast<size_t>(shared_bytes), static_cast<cudaStream_t>(stream)>>>(__VA_ARGS__); \
   } while (false)
 #endif

@@ -13,7 +13,7 @@ struct Parts {
 
 /// grid: row tiles of all parts (and heads), token tiles.
 template <bool kMma, int kRowTiles, int kTokenTiles>
-__global__ void __launch_bounds__(kTileThreads, kMma && kRowTiles == 1 ? 2 : 1) product(const __grid_constant__ Parts parts) {
+__global__ void __launch_bounds__(kTileThreads, kMma&& kRowTiles == 1 ? 2 : 1) product(const __grid_constant__ Parts parts) {
   LATHE_DYNAMIC_SHARED(float, part_sums);
   constexpr int kRows = 16 * kRowTiles;
   constexpr int kTokens = 8 * kTokenTiles;

@@ -84,7 +84,9 @@ RecurrenceArgs recurrence(const ops::KdaRecurrenceParams& p) {
           .keys = narrow(p.q.dim(2)),
           .values = narrow(p.v.dim(2))};
 }
-void recurrence_plain(const void* params, const LaunchContext& context) { launch_recurrence_plain(recurrence(as<ops::KdaRecurrenceParams>(params)), context.stream); }
+void recurrence_plain(const void* params, const LaunchContext& context) {
+  launch_recurrence_plain(recurrence(as<ops::KdaRecurrenceParams>(params)), context.stream);
+}
 template <KdaRung kRung>
 void recurrence_128(const void* params, const LaunchContext& context) {
   launch_recurrence_128(recurrence(as<ops::KdaRecurrenceParams>(params)), kRung, context.stream);
@@ -97,7 +99,8 @@ bool is_128(const void* params) {
 
 void write_latents(const void* params, const LaunchContext& context) {
   const auto& p = as<ops::WriteLatentsParams>(params);
-  launch_write_latents({.x = rows_of(p.x), .pool = pages_of(p.pool), .batch = batch_of(p.batch, p.x.dim(0)), .width = narrow(p.x.dim(1))}, context.stream);
+  launch_write_latents({.x = rows_of(p.x), .pool = pages_of(p.pool), .batch = batch_of(p.batch, p.x.dim(0)), .width = narrow(p.x.dim(1))},
+                       context.stream);
 }
 
 void index_keys(const void* params, const LaunchContext& context) {
@@ -202,16 +205,25 @@ constexpr std::array kTable = {
                  .run = recurrence_plain},
     ops::Variant{.op = OpId::kGatedNorm, .name = "warp", .supports = any, .run = gated_norm},
     ops::Variant{.op = OpId::kWriteLatents, .name = "rows", .supports = any, .run = write_latents},
-    ops::Variant{.op = OpId::kIndexKeys,
-                 .name = "rows",
-                 .supports = [](const void* p) { return as<ops::IndexKeysParams>(p).ape.dim(0) * as<ops::IndexKeysParams>(p).k.dim(1) * 4 <= kSharedMax; },
-                 .run = index_keys},
-    ops::Variant{.op = OpId::kIndexSelect,
-                 .name = "radix",
-                 .supports = [](const void* p) { return as<ops::IndexSelectParams>(p).q.dim(1) * (as<ops::IndexSelectParams>(p).q.dim(2) + 1) * 4 <= kSharedMax; },
-                 .run = index_select},
-    ops::Variant{.op = OpId::kMlaAbsorb, .name = "plain", .supports = [](const void* p) { return as<ops::MlaAbsorbParams>(p).kv_b.nope * 32 <= kSharedMax; }, .run = mla_absorb},
-    ops::Variant{.op = OpId::kMlaAttend, .name = "plain", .supports = [](const void* p) { return as<ops::MlaAttendParams>(p).q.dim(2) <= kLatentMax; }, .run = mla_attend},
+    ops::Variant{
+        .op = OpId::kIndexKeys,
+        .name = "rows",
+        .supports = [](const void* p) { return as<ops::IndexKeysParams>(p).ape.dim(0) * as<ops::IndexKeysParams>(p).k.dim(1) * 4 <= kSharedMax; },
+        .run = index_keys},
+    ops::Variant{
+        .op = OpId::kIndexSelect,
+        .name = "radix",
+        .supports =
+            [](const void* p) { return as<ops::IndexSelectParams>(p).q.dim(1) * (as<ops::IndexSelectParams>(p).q.dim(2) + 1) * 4 <= kSharedMax; },
+        .run = index_select},
+    ops::Variant{.op = OpId::kMlaAbsorb,
+                 .name = "plain",
+                 .supports = [](const void* p) { return as<ops::MlaAbsorbParams>(p).kv_b.nope * 32 <= kSharedMax; },
+                 .run = mla_absorb},
+    ops::Variant{.op = OpId::kMlaAttend,
+                 .name = "plain",
+                 .supports = [](const void* p) { return as<ops::MlaAttendParams>(p).q.dim(2) <= kLatentMax; },
+                 .run = mla_attend},
 };
 
 }  // namespace

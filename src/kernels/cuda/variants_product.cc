@@ -98,8 +98,9 @@ void gate_up(const void* params, const LaunchContext& context) {
   std::array<ProductArgs, 2> args{product(p.gate, p.gate_bias, p.x, p.compute), product(p.up, p.up_bias, p.x, p.compute)};
   for (size_t i = 0; i < 2; ++i) args[i].y = both + static_cast<int64_t>(i) * tokens * inner, args[i].y_stride = inner;
   launch<kMma>(args.data(), 2, context.stream);
-  launch_swiglu({.a = {args[0].y, inner}, .b = {args[1].y, inner}, .out = rows_of(p.out), .tokens = narrow(tokens), .width = narrow(inner), .limit = p.limit},
-                context.stream);
+  launch_swiglu(
+      {.a = {args[0].y, inner}, .b = {args[1].y, inner}, .out = rows_of(p.out), .tokens = narrow(tokens), .width = narrow(inner), .limit = p.limit},
+      context.stream);
 }
 bool gate_up_fits_mma(const void* params) {
   const auto& p = as<ops::GateUpParams>(params);
@@ -138,7 +139,8 @@ void route(const void* params, const LaunchContext& context) {
 bool alike(const ops::MatrixStack& stack) {
   return std::all_of(stack.items, stack.items + stack.count, [&](const MatrixView& m) {
     const MatrixView& first = stack.items[0];
-    return m.values.dtype == first.values.dtype && m.scaled() == first.scaled() && m.values.step(0) == first.values.step(0) && m.block_rows == first.block_rows && m.block_cols == first.block_cols && m.row_offset == first.row_offset &&
+    return m.values.dtype == first.values.dtype && m.scaled() == first.scaled() && m.values.step(0) == first.values.step(0) &&
+           m.block_rows == first.block_rows && m.block_cols == first.block_cols && m.row_offset == first.row_offset &&
            m.col_offset == first.col_offset && (!m.scaled() || m.scales.step(0) == first.scales.step(0));
   });
 }
@@ -164,7 +166,8 @@ void moe(const void* params, const LaunchContext& context) {
   const int64_t pairs = tokens * p.ids.dim(1);
   const int64_t inner = experts > 0 ? p.gate.items[0].rows() : 0;
   const auto aligned = [](int64_t bytes) { return (bytes + 255) / 256 * 256; };
-  const std::array<int64_t, 5> sizes = {aligned(6 * experts * 8), aligned(experts * 4), aligned(experts * tokens * 4), aligned(pairs * inner * 4), aligned(pairs * width * 4)};
+  const std::array<int64_t, 5> sizes = {aligned(6 * experts * 8), aligned(experts * 4), aligned(experts * tokens * 4), aligned(pairs * inner * 4),
+                                        aligned(pairs * width * 4)};
   int64_t total = 0;
   for (const int64_t size : sizes) total += size;
   if (tokens == 0) return;
@@ -219,14 +222,18 @@ constexpr std::array kTable = {
     ops::Variant{.op = OpId::kMatmul, .name = "plain", .supports = matmul_fits<false>, .run = matmul<false>},
     ops::Variant{.op = OpId::kGateUp, .name = "mma", .supports = gate_up_fits_mma, .run = gate_up<true>},
     ops::Variant{.op = OpId::kGateUp, .name = "plain", .supports = any, .run = gate_up<false>},
-    ops::Variant{.op = OpId::kMlaUnabsorb,
-                 .name = "mma",
-                 .supports = [](const void* p) { return fits_mma(as<ops::MlaUnabsorbParams>(p).kv_b.matrix, as<ops::MlaUnabsorbParams>(p).compute, 0); },
-                 .run = mla_unabsorb<true>},
+    ops::Variant{
+        .op = OpId::kMlaUnabsorb,
+        .name = "mma",
+        .supports = [](const void* p) { return fits_mma(as<ops::MlaUnabsorbParams>(p).kv_b.matrix, as<ops::MlaUnabsorbParams>(p).compute, 0); },
+        .run = mla_unabsorb<true>},
     ops::Variant{.op = OpId::kMlaUnabsorb, .name = "plain", .supports = any, .run = mla_unabsorb<false>},
     ops::Variant{.op = OpId::kRoute,
                  .name = "warp",
-                 .supports = [](const void* p) { return as<ops::RouteParams>(p).logits.dim(1) <= kRouteExpertsMax && as<ops::RouteParams>(p).groups <= kRouteExpertsMax; },
+                 .supports =
+                     [](const void* p) {
+                       return as<ops::RouteParams>(p).logits.dim(1) <= kRouteExpertsMax && as<ops::RouteParams>(p).groups <= kRouteExpertsMax;
+                     },
                  .run = route},
     ops::Variant{.op = OpId::kMoe, .name = "mma", .supports = moe_fits_mma, .run = moe<true>},
     ops::Variant{.op = OpId::kMoe, .name = "plain", .supports = moe_fits, .run = moe<false>},

@@ -48,7 +48,13 @@ void swiglu(const void* params, const LaunchContext& context) {
 }
 
 NormArgs norm(const View& x, const View& weight, const View& bias, float eps, const View& out) {
-  return {.x = rows_of(x), .weight = vector_of(weight), .bias = vector_of(bias), .eps = eps, .out = rows_of(out), .tokens = narrow(x.dim(0)), .width = narrow(x.dim(1))};
+  return {.x = rows_of(x),
+          .weight = vector_of(weight),
+          .bias = vector_of(bias),
+          .eps = eps,
+          .out = rows_of(out),
+          .tokens = narrow(x.dim(0)),
+          .width = narrow(x.dim(1))};
 }
 void rms_norm(const void* params, const LaunchContext& context) {
   const auto& p = as<ops::RmsNormParams>(params);
@@ -136,8 +142,10 @@ constexpr std::array kTable = {
     ops::Variant{.op = OpId::kSwiglu, .name = "rows", .supports = any, .run = swiglu},
     ops::Variant{.op = OpId::kRmsNorm, .name = "rows", .supports = any, .run = rms_norm},
     ops::Variant{.op = OpId::kLayerNorm, .name = "rows", .supports = any, .run = layer_norm},
-    ops::Variant{.op = OpId::kMhcIn, .name = "block", .supports = [](const void* p) { return few_streams(as<ops::MhcInParams>(p).streams); }, .run = mhc_in},
-    ops::Variant{.op = OpId::kMhcOut, .name = "rows", .supports = [](const void* p) { return few_streams(as<ops::MhcOutParams>(p).streams); }, .run = mhc_out},
+    ops::Variant{
+        .op = OpId::kMhcIn, .name = "block", .supports = [](const void* p) { return few_streams(as<ops::MhcInParams>(p).streams); }, .run = mhc_in},
+    ops::Variant{
+        .op = OpId::kMhcOut, .name = "rows", .supports = [](const void* p) { return few_streams(as<ops::MhcOutParams>(p).streams); }, .run = mhc_out},
     ops::Variant{.op = OpId::kStreamMean, .name = "rows", .supports = any, .run = stream_mean},
     ops::Variant{.op = OpId::kVisionRope, .name = "warp", .supports = any, .run = vision_rope},
     ops::Variant{.op = OpId::kVisionAttend,

@@ -56,7 +56,7 @@ struct Experts {
   Compute compute = Compute::kF32;
   bool present = false;
   bool nonfinite = false;
-  bool exact_counts = false;  ///< every held expert is chosen
+  bool exact_counts = false;        ///< every held expert is chosen
   std::optional<Weights> others{};  ///< of every second matrix
 };
 
@@ -123,14 +123,9 @@ void add_moe_cases(std::vector<Case>& out) {
   moe_case(
       out,
       {.name = "fp8_e3_k3_odd", .tokens = 4, .width = 200, .inner = 70, .experts = 3, .chosen = 3, .weights = kFp8Weights, .exact_counts = true});
-  moe_case(out, {.name = "fp8_among_bf16",
-                 .tokens = 6,
-                 .width = 136,
-                 .inner = 40,
-                 .experts = 5,
-                 .chosen = 2,
-                 .weights = kBF16Weights,
-                 .others = kFp8Weights});
+  moe_case(
+      out,
+      {.name = "fp8_among_bf16", .tokens = 6, .width = 136, .inner = 40, .experts = 5, .chosen = 2, .weights = kBF16Weights, .others = kFp8Weights});
   moe_case(out, {.name = "fp8_inside_blocks",
                  .tokens = 3,
                  .width = 96,
