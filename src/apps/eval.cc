@@ -125,7 +125,7 @@ Result<OtherRun> read_other_run(const std::string& path) {
   if (sets == nullptr || !sets->is_object()) return err(Code::kInvalidArgument, "{} is no report: it has no 'sets'", path);
   OtherRun run;
   for (const auto& [name, set] : sets->as_object()) {
-    LATHE_TRY(run[name], other_rows(set, path + " set " + name));
+    LATHE_TRY(run[name], other_rows(set, fmt::format("{} set {}", path, name)));
   }
   return run;
 }

@@ -244,7 +244,7 @@ Result<int> run_verb(const config::Settings& settings, const RunOptions& options
     run.trace_to(std::make_unique<observe::Timeline>());
   }
   const bool chat = options.chat || (!options.has_prompt && options.prompt_file.empty() && !options.raw && !options.json && stdin_is_terminal());
-  const auto code = chat ? run.chat() : run.once();
+  auto code = chat ? run.chat() : run.once();
   LATHE_TRY_VOID(run.write_trace());  // also of a run that failed
   return code;
 }

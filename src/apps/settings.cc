@@ -1,5 +1,6 @@
 #include "apps/settings.h"
 
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -193,8 +194,8 @@ Result<std::string> find_folder(const char* what, const char* variable, const st
                                 const std::string& file) {
   if (const char* given = std::getenv(variable); given != nullptr) return std::string(given);
   const std::string beside = program_directory();
-  for (const std::string& path : {beside + "/" + name, beside + "/../share/lathe/" + name, in_source}) {
-    if (base::file_exists(path + "/" + file)) return path;
+  for (const std::string& path : {fmt::format("{}/{}", beside, name), fmt::format("{}/../share/lathe/{}", beside, name), in_source}) {
+    if (base::file_exists(fmt::format("{}/{}", path, file))) return path;
   }
   return err(Code::kNotFound, "{} was not found beside the program or in {}; set {} to its folder", what, in_source, variable);
 }

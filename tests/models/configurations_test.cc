@@ -19,7 +19,7 @@ struct Case {
   RandomModel model;
 };
 
-void PrintTo(const Case& value, std::ostream* out) { *out << value.name; }
+void PrintTo(const Case& value, std::ostream* out) { *out << value.name; }  // NOLINT(readability-identifier-naming): GoogleTest's name
 
 const std::string kK = "linear_attention";
 const std::string kD = "deepseek_sparse_attention";

@@ -103,12 +103,12 @@ class Replace final : public backend::OpObserver {
 class Ranges final : public backend::OpObserver {
  public:
   void after(backend::OpCall& call, backend::Device&) override {
-    tokens_.insert({call.tokens.begin, call.tokens.end});
-    if (call.heads.end > 0) heads_[call.site->name] = {call.heads.begin, call.heads.end};
+    tokens.insert({call.tokens.begin, call.tokens.end});
+    if (call.heads.end > 0) heads[call.site->name] = {call.heads.begin, call.heads.end};
   }
   using Range = std::pair<int64_t, int64_t>;
-  std::set<Range> tokens_;
-  std::map<std::string, Range> heads_;
+  std::set<Range> tokens;
+  std::map<std::string, Range> heads;
 };
 
 TEST(Observation, CallsNameTheirPositionsAndHeads) {
@@ -120,17 +120,17 @@ TEST(Observation, CallsNameTheirPositionsAndHeads) {
   Ranges ranges;
   rig.dispatch().set_observer(&ranges);
   rig.feed(sequence, {ids.begin() + 50, ids.end()});
-  EXPECT_EQ(ranges.tokens_, (std::set<Ranges::Range>{{50, 65}}));
+  EXPECT_EQ(ranges.tokens, (std::set<Ranges::Range>{{50, 65}}));
   const Ranges::Range all{0, 4};
   for (const char* site : {"kda.projections", "kda.conv", "kda.recurrence", "kda.output", "dsa.q_projections", "dsa.attend"}) {
-    EXPECT_EQ(ranges.heads_[site], all) << site;
+    EXPECT_EQ(ranges.heads[site], all) << site;
   }
-  EXPECT_EQ(ranges.heads_["dsa.select"], (Ranges::Range{0, 16}));  // heads of the indexer
-  for (const char* site : {"mhc.attn_in", "norm.input", "moe.experts", "embed", "head.logits"}) EXPECT_FALSE(ranges.heads_.contains(site)) << site;
+  EXPECT_EQ(ranges.heads["dsa.select"], (Ranges::Range{0, 16}));  // heads of the indexer
+  for (const char* site : {"mhc.attn_in", "norm.input", "moe.experts", "embed", "head.logits"}) EXPECT_FALSE(ranges.heads.contains(site)) << site;
   const std::vector<float> pixels = gold.floats("image.0.pixels");
-  ranges.tokens_.clear();
+  ranges.tokens.clear();
   must(rig.model().encode_image({.patches = pixels, .steps = 1, .height = 4, .width = 4}), "picture");
-  EXPECT_EQ(ranges.tokens_, (std::set<Ranges::Range>{{0, 0}}));
+  EXPECT_EQ(ranges.tokens, (std::set<Ranges::Range>{{0, 0}}));
   rig.dispatch().set_observer(nullptr);
 }
 

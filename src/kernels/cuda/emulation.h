@@ -10,6 +10,8 @@
 #include <cstring>
 #include <functional>
 
+// NOLINTBEGIN(readability-identifier-naming,google-global-names-in-headers,bugprone-reserved-identifier): CUDA's own names
+
 namespace lathe::kernels::cuda::emulated {
 
 struct Dim3 {
@@ -112,3 +114,4 @@ inline float __expf(float x) { return std::exp(x); }
 inline float __fdividef(float a, float b) { return a / b; }
 using std::max;
 using std::min;
+// NOLINTEND(readability-identifier-naming,google-global-names-in-headers,bugprone-reserved-identifier)
