@@ -221,6 +221,10 @@ int run_program(int argc, char** argv) {
     return app.exit(error) == 0 ? 0 : 2;
   }
   auto result = dispatch(app, line);
+  if (result && (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)) {
+    std::fprintf(stderr, "error: cannot write to stdout: what was printed is not whole\n");
+    return 1;
+  }
   if (result) return *result;
   std::fprintf(stderr, "error: %s\n", result.error().message.c_str());
   return base::exit_code(result.error().code);

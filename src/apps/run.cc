@@ -38,6 +38,8 @@ Result<std::string> read_stream(std::istream& in) {
     if (text.size() > base::kLimits.prompt_bytes)
       return err(Code::kInvalidArgument, "the prompt is longer than the limit of {} bytes", base::kLimits.prompt_bytes);
   }
+  if (InterruptGuard::interrupted()) return err(Code::kCancelled, "interrupted while the prompt was read");
+  if (in.bad()) return err(Code::kUnavailable, "cannot read the prompt from stdin");
   return text;
 }
 
@@ -109,7 +111,9 @@ class Run {
       }
       if (line.empty()) continue;
       auto done = turn(line, std::exchange(images, {}));
-      if (!done) print("error: " + done.error().message + "\n");  // a chat survives a turn that does not fit
+      if (done) continue;
+      if (!stdin_is_terminal()) return base::forward_error(done);
+      std::fprintf(stderr, "error: %s\n", done.error().message.c_str());  // a chat survives a turn that does not fit
     }
   }
 

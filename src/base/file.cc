@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 
 namespace lathe::base {
@@ -55,7 +56,24 @@ Result<std::string> read_file(const std::string& path, size_t bytes_max) {
   return content;
 }
 
-Result<void> write_file(const std::string& path, std::string_view bytes) {
+namespace {
+
+/// Writing goes through a rename, which would put a plain file in the place of a device, a pipe or a link.
+Result<std::string> file_to_replace(const std::string& path) {
+  struct stat info{};
+  if (::stat(path.c_str(), &info) != 0) return path;
+  if (!S_ISREG(info.st_mode)) return err(Code::kInvalidArgument, "'{}' is not a regular file, expected a file to write", path);
+  char* const real = ::realpath(path.c_str(), nullptr);
+  if (real == nullptr) return err(Code::kUnavailable, "cannot resolve '{}': {}", path, std::strerror(errno));
+  std::string resolved(real);
+  std::free(real);
+  return resolved;
+}
+
+}  // namespace
+
+Result<void> write_file(const std::string& given, std::string_view bytes) {
+  LATHE_TRY(const std::string path, file_to_replace(given));
   const std::string temporary = path + ".part" + std::to_string(::getpid());
   FileDescriptor file;
   file.fd = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
@@ -79,13 +97,13 @@ Result<void> write_file(const std::string& path, std::string_view bytes) {
   return {};
 }
 
-Result<void> check_writable(const std::string& path) {
+Result<void> check_writable(const std::string& given) {
+  LATHE_TRY(const std::string path, file_to_replace(given));
   const std::string temporary = path + ".part" + std::to_string(::getpid());
   FileDescriptor file;
   file.fd = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
   if (file.fd < 0) return err(Code::kUnavailable, "cannot create '{}': {}", path, std::strerror(errno));
   ::unlink(temporary.c_str());
-  if (is_directory(path)) return err(Code::kInvalidArgument, "'{}' is a directory, expected a file to write", path);
   return {};
 }
 

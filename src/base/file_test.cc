@@ -21,6 +21,8 @@ TEST(File, RoundTripAndErrors) {
   EXPECT_FALSE(read_file("/proc/self/status", 1 << 20).value().empty());  // says that it has 0 bytes
   ASSERT_TRUE(check_writable(path).has_value());
   EXPECT_FALSE(check_writable(testing::TempDir() + "none/file").has_value());
+  EXPECT_EQ(check_writable("/dev/null").error().code, Code::kInvalidArgument);
+  EXPECT_EQ(write_file("/dev/null", "x").error().code, Code::kInvalidArgument);
   ASSERT_TRUE(write_file(path, "").has_value());
   EXPECT_EQ(MappedFile::open(path).value().bytes().size(), 0u);
 }

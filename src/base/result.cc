@@ -22,7 +22,10 @@ std::string_view code_name(Code code) {
   return "internal";
 }
 
-int exit_code(Code code) { return code == Code::kInvalidArgument ? 2 : 1; }
+int exit_code(Code code) {
+  if (code == Code::kCancelled) return 130;
+  return code == Code::kInvalidArgument ? 2 : 1;
+}
 
 Error Error::with_context(std::string_view context) const { return Error{code, std::string(context) + ": " + message}; }
 

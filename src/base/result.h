@@ -30,7 +30,7 @@ enum class Code {
 /// Name of a code as it appears in logs and JSON: "invalid_argument".
 std::string_view code_name(Code code);
 
-/// Exit code of a program that ends with this error: 2 for usage errors, 1 for failures.
+/// Exit code of a program that ends with this error: 2 for bad input, 130 when stopped by hand, 1 for failures.
 int exit_code(Code code);
 
 /// One failure: what a person reads, and what a program branches on.

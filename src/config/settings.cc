@@ -47,7 +47,7 @@ std::string with_case(std::string_view name, char separator, bool upper) {
   std::string out;
   for (const char c : name) {
     const bool letter = c >= 'a' && c <= 'z';
-    out += c == '_' || (upper && c == '.') ? separator : upper && letter ? static_cast<char>(c - 'a' + 'A') : c;
+    out += c == '_' || (upper && (c == '.' || c == '-')) ? separator : upper && letter ? static_cast<char>(c - 'a' + 'A') : c;
   }
   return out;
 }

@@ -60,7 +60,8 @@ Result<TaskSet> read_task_set(const std::string& directory, const std::string& n
       return err(Code::kInvalidArgument, "{}: {} prompt ids, {} answer ids, {} of them given: expected something to score", place, row.prompt.size(),
                  row.answer.size(), row.reasoning);
     }
-    if (const Json* images = json.find("images"); images != nullptr && images->is_array()) {
+    if (const Json* images = json.find("images"); images != nullptr) {
+      if (!images->is_array()) return err(Code::kInvalidArgument, "{}: 'images' is {}, expected a list of file names", place, images->kind_name());
       for (const Json& image : images->as_array()) {
         if (!image.is_string()) return err(Code::kInvalidArgument, "{}: 'images' holds {}, expected file names", place, image.dump());
         row.images.push_back(directory + "/" + image.as_string());
@@ -127,6 +128,7 @@ Result<EvalSets> read_eval_sets(const std::string& directory, const EvalSelectio
       LATHE_TRY_VOID(read_drafts(directory, selection, sets));
     } else {
       LATHE_TRY(TaskSet set, read_task_set(directory, name, selection));
+      if (set.rows.empty() && selection.length_max == INT64_MAX) return err(Code::kInvalidArgument, "set '{}' in {} has no rows", name, directory);
       if (!set.rows.empty()) sets.tasks.push_back(std::move(set));
     }
   }

@@ -99,7 +99,7 @@ TEST_P(Equality, AloneAsInABatch) {
   const std::vector<float> prefilled = rig.feed(lonely, first);
   const std::vector<float> decoded = rig.feed(lonely, second, ItemKind::kDecode);
   const std::vector<float> kept = rig.caches(lonely);
-  for (const size_t others : {1, 2, 3, 4, 7, 12, 20, 33}) {
+  for (const size_t others : {1u, 2u, 3u, 4u, 7u, 12u, 20u, 33u}) {
     const size_t place = others / 2;
     std::vector<SequenceId> sequences;
     std::vector<std::vector<TokenId>> a;

@@ -41,7 +41,7 @@ std::string data_path(const std::string& name) { return std::string(LATHE_SOURCE
 
 std::optional<std::string> outside_path(const std::string& name) {
   const char* const root = std::getenv("LATHE_TEST_DATA");
-  const std::string path = (root != nullptr ? std::string(root) : std::string(LATHE_SOURCE_DIR) + "/../shared") + "/" + name;
+  std::string path = (root != nullptr ? std::string(root) : std::string(LATHE_SOURCE_DIR) + "/../shared") + "/" + name;
   if (!base::file_exists(path) && !base::is_directory(path)) return std::nullopt;
   return path;
 }
