@@ -16,7 +16,7 @@ namespace lathe::kernels::cuda::emulated {
 
 struct Dim3 {
   unsigned x = 1, y = 1, z = 1;
-  Dim3(unsigned x_ = 1, unsigned y_ = 1, unsigned z_ = 1) : x(x_), y(y_), z(z_) {}
+  Dim3(unsigned x_ = 1, unsigned y_ = 1, unsigned z_ = 1) : x(x_), y(y_), z(z_) {}  // NOLINT(google-explicit-constructor): as dim3
 };
 
 extern Dim3 block_index, block_size, grid_size, thread_index;
