@@ -30,7 +30,7 @@ for target in "${targets[@]}"; do
   else
     echo "fuzz: $name FAILED, see build/fuzz-crashes/$name.log"
     tail -n 30 "build/fuzz-crashes/$name.log"
-    failed+=("$name")
+    failed+=("$name ($(grep -m1 -E 'does not hold|runtime error|ERROR:' "build/fuzz-crashes/$name.log" || echo 'no reason given'))")
   fi
 done
 if [ ${#failed[@]} -gt 0 ]; then echo "fuzz: failed: ${failed[*]}" >&2; exit 1; fi

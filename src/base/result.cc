@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <iterator>
+
 namespace lathe::base {
 
 std::string_view code_name(Code code) {
@@ -27,10 +29,30 @@ int exit_code(Code code) {
   return code == Code::kInvalidArgument ? 2 : 1;
 }
 
-Error Error::with_context(std::string_view context) const { return Error{code, std::string(context) + ": " + message}; }
+std::string one_line(std::string_view text) {
+  std::string line;
+  line.reserve(text.size());
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (c == '\n') {
+      line += "\\n";
+    } else if (c == '\r') {
+      line += "\\r";
+    } else if (c == '\t') {
+      line += "\\t";
+    } else if (byte < 0x20 || byte == 0x7F) {
+      fmt::format_to(std::back_inserter(line), "\\x{:02x}", byte);
+    } else {
+      line += c;
+    }
+  }
+  return line;
+}
+
+Error Error::with_context(std::string_view context) const { return Error{code, one_line(context) + ": " + message}; }
 
 tl::unexpected<Error> verr(Code code, fmt::string_view format, fmt::format_args args) {
-  return tl::unexpected<Error>(Error{code, fmt::vformat(format, args)});
+  return tl::unexpected<Error>(Error{code, one_line(fmt::vformat(format, args))});
 }
 
 }  // namespace lathe::base

@@ -33,10 +33,13 @@ std::string_view code_name(Code code);
 /// Exit code of a program that ends with this error: 2 for bad input, 130 when stopped by hand, 1 for failures.
 int exit_code(Code code);
 
+/// The text with control characters written as \\n, \\t, \\x00 …: what a message quotes comes from files and peers.
+std::string one_line(std::string_view text);
+
 /// One failure: what a person reads, and what a program branches on.
 struct Error {
   Code code = Code::kInternal;
-  std::string message;  ///< One sentence: the thing, its value, what was expected.
+  std::string message;  ///< One sentence on one line: the thing, its value, what was expected.
 
   /// The same error with "context: " in front of the message, e.g. the file being read.
   Error with_context(std::string_view context) const;
@@ -45,7 +48,7 @@ struct Error {
 template <class T>
 using Result = tl::expected<T, Error>;
 
-/// Formats an Error: `return err(Code::kNotFound, "no tensor '{}' in {}", name, file);`
+/// Formats an Error, its text through one_line(): `return err(Code::kNotFound, "no tensor '{}' in {}", name, file);`
 tl::unexpected<Error> verr(Code code, fmt::string_view format, fmt::format_args args);
 template <class... Args>
 [[nodiscard]] tl::unexpected<Error> err(Code code, fmt::format_string<Args...> format, Args&&... args) {

@@ -36,5 +36,14 @@ TEST(Result, ContextAndExitCodes) {
   EXPECT_EQ(code_name(Code::kDataLoss), "data_loss");
 }
 
+// What a file or peer put into a message cannot start a second line or reach the terminal as a control sequence.
+TEST(Result, MessagesAreOneLine) {
+  const std::string hostile("a\nb\r\t\x1b[31m\x7f\0z", 13);
+  const Result<int> failed = err(Code::kInvalidArgument, "key '{}' is unknown", hostile);
+  EXPECT_EQ(failed.error().message, "key 'a\\nb\\r\\t\\x1b[31m\\x7f\\x00z' is unknown");
+  EXPECT_EQ(failed.error().with_context("x\ny").message.substr(0, 6), "x\\ny: ");
+  EXPECT_EQ(one_line("Füchse 狐"), "Füchse 狐");
+}
+
 }  // namespace
 }  // namespace lathe::base

@@ -12,7 +12,7 @@ ConfigReader::ConfigReader(const Json& object, std::string section, std::vector<
     : object_(object), section_(std::move(section)), warnings_(warnings) {}
 
 void ConfigReader::fail_with(std::string message) {
-  if (!error_) error_ = Error{Code::kInvalidArgument, section_ + std::move(message)};
+  if (!error_) error_ = Error{Code::kInvalidArgument, base::one_line(section_ + message)};
 }
 
 Result<void> ConfigReader::status() const {

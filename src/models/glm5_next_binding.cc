@@ -135,8 +135,7 @@ class Binder : public TensorVisitor {
   }
 
   void missing(const TensorSpec& spec) {
-    error_ =
-        Error{Code::kNotFound, fmt::format("{} lacks tensor '{}' (expected shape [{}])", checkpoint_.path(), spec.name, fmt::join(spec.shape, ", "))};
+    error_ = err(Code::kNotFound, "{} lacks tensor '{}' (expected shape [{}])", checkpoint_.path(), spec.name, fmt::join(spec.shape, ", ")).value();
   }
 
   /// The spelling under which the checkpoint holds a tensor, if it does.
