@@ -22,14 +22,22 @@ struct FileDescriptor {
   }
 };
 
+bool has_zero_byte(const std::string& path) { return path.find('\0') != std::string::npos; }
+
+Result<void> check_path(const std::string& path) {
+  if (has_zero_byte(path)) return err(Code::kInvalidArgument, "the path '{}' has a zero byte in it", path);
+  return {};
+}
+
 Result<size_t> open_regular(const std::string& path, FileDescriptor& out) {
+  LATHE_TRY_VOID(check_path(path));
   out.fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (out.fd < 0) {
     return err(errno == ENOENT ? Code::kNotFound : Code::kUnavailable, "cannot open '{}': {}", path, std::strerror(errno));
   }
   struct stat info{};
   if (::fstat(out.fd, &info) != 0) return err(Code::kUnavailable, "cannot stat '{}': {}", path, std::strerror(errno));
-  if (!S_ISREG(info.st_mode)) return err(Code::kInvalidArgument, "'{}' is not a regular file", path);
+  if (!S_ISREG(info.st_mode)) return err(Code::kFailedPrecondition, "'{}' is not a regular file", path);
   return static_cast<size_t>(info.st_size);
 }
 
@@ -38,7 +46,7 @@ Result<size_t> open_regular(const std::string& path, FileDescriptor& out) {
 Result<std::string> read_file(const std::string& path, size_t bytes_max) {
   FileDescriptor file;
   LATHE_TRY(const size_t size, open_regular(path, file));
-  if (size > bytes_max) return err(Code::kInvalidArgument, "'{}' has {} bytes, the limit is {}", path, size, bytes_max);
+  if (size > bytes_max) return err(Code::kResourceExhausted, "'{}' has {} bytes, the limit is {}", path, size, bytes_max);
   // Some systems' files (/proc, cgroups) say 0 and have content all the same: the end of the file decides.
   std::string content(std::max<size_t>(size, 4096), '\0');
   size_t done = 0;
@@ -48,7 +56,7 @@ Result<std::string> read_file(const std::string& path, size_t bytes_max) {
     if (got < 0) return err(Code::kUnavailable, "cannot read '{}': {}", path, std::strerror(errno));
     if (got == 0) break;
     done += static_cast<size_t>(got);
-    if (done > bytes_max) return err(Code::kInvalidArgument, "'{}' has more than {} bytes, the limit", path, bytes_max);
+    if (done > bytes_max) return err(Code::kResourceExhausted, "'{}' has more than {} bytes, the limit", path, bytes_max);
     if (done == content.size()) content.resize(done * 2);
   }
   if (done < size) return err(Code::kDataLoss, "'{}' ended after {} of {} bytes", path, done, size);
@@ -60,9 +68,10 @@ namespace {
 
 /// Writing goes through a rename, which would put a plain file in the place of a device, a pipe or a link.
 Result<std::string> file_to_replace(const std::string& path) {
+  LATHE_TRY_VOID(check_path(path));
   struct stat info{};
   if (::stat(path.c_str(), &info) != 0) return path;
-  if (!S_ISREG(info.st_mode)) return err(Code::kInvalidArgument, "'{}' is not a regular file, expected a file to write", path);
+  if (!S_ISREG(info.st_mode)) return err(Code::kFailedPrecondition, "'{}' is not a regular file, expected a file to write", path);
   char* const real = ::realpath(path.c_str(), nullptr);
   if (real == nullptr) return err(Code::kUnavailable, "cannot resolve '{}': {}", path, std::strerror(errno));
   std::string resolved(real);
@@ -109,12 +118,19 @@ Result<void> check_writable(const std::string& given) {
 
 bool file_exists(const std::string& path) {
   struct stat info{};
-  return ::stat(path.c_str(), &info) == 0;
+  return !has_zero_byte(path) && ::stat(path.c_str(), &info) == 0;
 }
 
 bool is_directory(const std::string& path) {
   struct stat info{};
-  return ::stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
+  return !has_zero_byte(path) && ::stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+bool same_file(const std::string& a, const std::string& b) {
+  struct stat of_a{};
+  struct stat of_b{};
+  if (has_zero_byte(a) || has_zero_byte(b) || ::stat(a.c_str(), &of_a) != 0 || ::stat(b.c_str(), &of_b) != 0) return false;
+  return of_a.st_dev == of_b.st_dev && of_a.st_ino == of_b.st_ino;
 }
 
 Result<MappedFile> MappedFile::open(const std::string& path) {

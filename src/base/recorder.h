@@ -7,10 +7,10 @@ namespace lathe::base {
 
 /// One piece of work or of waiting on one worker. Names are string literals: recording never allocates.
 struct Span {
-  const char* name = "";      ///< op, lock or queue name
+  const char* name = "";      ///< name of the op, the lock, or what was waited for
   const char* category = "";  ///< "op", "piece", "wait", "lock"
   const char* detail = "";    ///< chosen variant, call site
-  int64_t ready_ns = 0;       ///< later of its enqueueing and the end of the previous piece on this worker
+  int64_t ready_ns = 0;       ///< later of its enqueueing and the end of the previous piece on this worker; of a lock: when it was asked for
   int64_t start_ns = 0;
   int64_t end_ns = 0;
   int32_t worker = 0;
@@ -18,6 +18,14 @@ struct Span {
   int32_t rank = 0;
   int64_t tokens = 0;
 };
+
+/// Where the calling thread stands, for spans that are recorded where nobody else knows (locks). A thread is worker 0 of rank 0 until somebody says more:
+/// a pool names its helpers, whoever switches recording on names the rank of its thread.
+struct ThreadPlace {
+  int32_t rank = 0;
+  int32_t worker = 0;
+};
+ThreadPlace& this_thread_place();
 
 /// Receives spans from any thread; must be cheap and must not throw.
 class Recorder {

@@ -13,7 +13,7 @@ namespace lathe::base {
 
 /// Canonical codes. The comment is the question a caller asks to choose one.
 enum class Code {
-  kInvalidArgument,     ///< Is the value wrong whatever the state of the system? (file, flag, request)
+  kInvalidArgument,     ///< Is the value wrong whatever the state of the system? (flag, request)
   kNotFound,            ///< Does the named thing not exist?
   kAlreadyExists,       ///< Would it overwrite something?
   kResourceExhausted,   ///< Would it succeed with more memory, queue or budget?
@@ -22,7 +22,7 @@ enum class Code {
   kDeadlineExceeded,    ///< Did time run out?
   kCancelled,           ///< Did the caller stop it?
   kUnimplemented,       ///< Is it legal, but not supported here?
-  kDataLoss,            ///< Are stored bytes truncated or corrupt?
+  kDataLoss,            ///< Are stored bytes truncated, corrupt, or not what such a file must hold?
   kDeviceLost,          ///< Is the device gone for good?
   kInternal,            ///< Is it our own bug, found without a CHECK?
 };
@@ -30,7 +30,7 @@ enum class Code {
 /// Name of a code as it appears in logs and JSON: "invalid_argument".
 std::string_view code_name(Code code);
 
-/// Exit code of a program that ends with this error: 2 for bad input, 130 when stopped by hand, 1 for failures.
+/// Exit code of a program that ends with this error: 2 for usage (invalid_argument), 130 when stopped by hand, 1 for failures.
 int exit_code(Code code);
 
 /// The text with control characters written as \\n, \\t, \\x00 …: what a message quotes comes from files and peers.

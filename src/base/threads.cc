@@ -23,7 +23,7 @@ void relax() {
 
 }  // namespace
 
-ThreadPool::ThreadPool(int threads) : threads_(threads) {
+ThreadPool::ThreadPool(int threads) : threads_(threads), last_end_ns_(static_cast<size_t>(std::max(threads, 0))) {
   LATHE_CHECK(threads >= 1, "threads {}", threads);
   for (int worker = 1; worker < threads; ++worker) helpers_.emplace_back([this, worker] { worker_main(worker); });
 }
@@ -35,17 +35,35 @@ ThreadPool::~ThreadPool() {
   for (std::thread& helper : helpers_) helper.join();
 }
 
+void ThreadPool::set_recorder(Recorder* recorder, const char* name) {
+  if (recorder_ == nullptr) std::fill(last_end_ns_.begin(), last_end_ns_.end(), 0);  // what was before is not idling
+  recorder_ = recorder;
+  name_ = name;
+}
+
 void ThreadPool::work(int worker) {
-  const int64_t start = recorder_ ? now_ns() : 0;
+  if (recorder_ != nullptr) return work_recorded(worker);
   for (int64_t task = next_.fetch_add(1, std::memory_order_relaxed); task < tasks_; task = next_.fetch_add(1, std::memory_order_relaxed)) {
     (*body_)(task, worker);
   }
-  if (recorder_ != nullptr) {
-    recorder_->span({.name = name_, .category = "piece", .ready_ns = enqueued_ns_, .start_ns = start, .end_ns = now_ns(), .worker = worker});
+}
+
+void ThreadPool::work_recorded(int worker) {
+  int64_t task = next_.fetch_add(1, std::memory_order_relaxed);
+  if (task >= tasks_) return;
+  const int64_t start = now_ns();
+  int64_t& last = last_end_ns_[static_cast<size_t>(worker)];
+  const int64_t ready = std::max(enqueued_ns_, last);
+  if (worker != 0 && last != 0) {
+    recorder_->span({.name = "idle", .category = "wait", .ready_ns = last, .start_ns = last, .end_ns = start, .worker = worker});
   }
+  for (; task < tasks_; task = next_.fetch_add(1, std::memory_order_relaxed)) (*body_)(task, worker);
+  last = now_ns();
+  recorder_->span({.name = name_, .category = "piece", .ready_ns = ready, .start_ns = start, .end_ns = last, .worker = worker});
 }
 
 void ThreadPool::worker_main(int worker) {
+  this_thread_place().worker = worker;
   uint64_t seen = 0;
   for (;;) {
     uint64_t epoch = epoch_.load(std::memory_order_acquire);
@@ -70,7 +88,8 @@ void ThreadPool::for_each(int64_t tasks, FunctionRef<void(int64_t task, int work
     const int64_t start = recorder_ ? now_ns() : 0;
     for (int64_t task = 0; task < tasks; ++task) body(task, 0);
     if (recorder_ != nullptr) {
-      recorder_->span({.name = name_, .category = "piece", .ready_ns = start, .start_ns = start, .end_ns = now_ns()});
+      last_end_ns_[0] = now_ns();
+      recorder_->span({.name = name_, .category = "piece", .ready_ns = start, .start_ns = start, .end_ns = last_end_ns_[0]});
     }
     return;
   }
@@ -82,6 +101,13 @@ void ThreadPool::for_each(int64_t tasks, FunctionRef<void(int64_t task, int work
   epoch_.fetch_add(1, std::memory_order_release);
   epoch_.notify_all();
   work(0);
+  if (recorder_ == nullptr) return wait_for_helpers();
+  const int64_t start = now_ns();
+  wait_for_helpers();
+  recorder_->span({.name = "barrier", .category = "wait", .ready_ns = start, .start_ns = start, .end_ns = now_ns()});
+}
+
+void ThreadPool::wait_for_helpers() {
   for (int spin = 0; spin < kSpins && running_.load(std::memory_order_acquire) != 0; ++spin) relax();
   for (int left = running_.load(std::memory_order_acquire); left != 0; left = running_.load(std::memory_order_acquire)) {
     running_.wait(left, std::memory_order_acquire);

@@ -30,14 +30,16 @@ class ThreadPool {
   /// Results must not depend on which worker runs a task.
   void for_each(int64_t tasks, FunctionRef<void(int64_t task, int worker)> body);
 
-  /// Records one "piece" span per worker and call, named `name`. Null switches it off.
-  void set_recorder(Recorder* recorder, const char* name = "pool") {
-    recorder_ = recorder;
-    name_ = name;
-  }
+  /// Null switches recording off; not owned. Call between two for_each. A recorder gets, per call of for_each,
+  ///   "piece"  one per worker that ran a task, named `name`
+  ///   "wait"   "barrier" of worker 0: from the end of its own piece until all are done; "idle" of a helper: from the end of its last piece, while
+  ///            recording, to the start of the next one. Helpers that found no task left go on idling.
+  void set_recorder(Recorder* recorder, const char* name = "pool");
 
  private:
   void work(int worker);
+  void work_recorded(int worker);
+  void wait_for_helpers();
   void worker_main(int worker);
 
   int threads_;
@@ -50,6 +52,7 @@ class ThreadPool {
   Recorder* recorder_ = nullptr;
   const char* name_ = "pool";
   int64_t enqueued_ns_ = 0;
+  std::vector<int64_t> last_end_ns_;  ///< [threads] end of the worker's last piece while recording, 0: none yet; written by that worker
   std::vector<std::thread> helpers_;
 };
 
