@@ -1,25 +1,20 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
-#include <set>
+#include <array>
 
 #include "apps/settings.h"
 #include "apps/terminal.h"
 #include "apps/verbs.h"
-#include "base/file.h"
 #include "base/log.h"
 #include "base/threads.h"
-#include "models/glm5_next_cache.h"
-#include "models/glm5_next_totals.h"
-#include "ops/op.h"
+#include "models/registry.h"
 
 namespace lathe::apps {
 namespace {
 
 using config::Json;
-using models::Glm5NextConfig;
-using models::Glm5NextTotals;
-using models::TensorTotals;
 
 /// 12,345,678
 std::string grouped(double value) {
@@ -28,106 +23,18 @@ std::string grouped(double value) {
   return digits;
 }
 
-Json dimensions_json(const Glm5NextConfig& c) {
-  Json::Object out{{"model_type", c.model_type},
-                   {"vocabulary", c.vocab},
-                   {"hidden", c.hidden},
-                   {"layers", c.layers},
-                   {"dense_width", c.intermediate},
-                   {"max_positions", c.max_positions},
-                   {"streams", c.mhc.streams},
-                   {"kda_heads", c.kda.heads},
-                   {"kda_head_dim", c.kda.head_dim},
-                   {"conv_width", c.kda.conv_width},
-                   {"mla_heads", c.mla.heads},
-                   {"q_lora", c.mla.q_lora_rank},
-                   {"kv_lora", c.mla.kv_lora_rank},
-                   {"nope", c.mla.nope_dim},
-                   {"value", c.mla.v_dim},
-                   {"index_heads", c.indexer.heads},
-                   {"index_head_dim", c.indexer.head_dim},
-                   {"index_topk", c.indexer.topk_tokens},
-                   {"kpool", c.indexer.kpool},
-                   {"experts", c.moe.experts},
-                   {"experts_per_token", c.moe.experts_per_token},
-                   {"shared_experts", c.moe.shared_experts},
-                   {"expert_width", c.moe.intermediate},
-                   {"draft_layer", c.draft_layer},
-                   {"vision_blocks", c.vision ? Json(c.vision->depth) : Json()}};
-  return out;
-}
-
-Json totals_json(const TensorTotals& totals) {
-  return Json::Object{{"tensors", totals.tensors}, {"fp8_matrices", totals.fp8_matrices}, {"parameters", totals.parameters}, {"bytes", totals.bytes}};
-}
-
-Json kinds_json(const Glm5NextTotals& totals) {
-  Json::Object out;
-  for (int kind = 0; kind < models::kTensorKinds; ++kind) {
-    const auto which = static_cast<models::TensorKind>(kind);
-    out.emplace_back(std::string(models::tensor_kind_name(which)), totals_json(totals.kind(which)));
-  }
-  return out;
-}
-
-Json layers_json(const Glm5NextConfig& c, const Glm5NextTotals& totals, const std::vector<models::FlopRow>& decode) {
-  Json::Array out;
-  for (size_t layer = 0; layer < totals.layers.size(); ++layer) {
-    const bool draft = layer == static_cast<size_t>(c.layers);
-    const TensorTotals sum = models::sum(totals.layers[layer]);
-    out.push_back(Json::Object{{"layer", static_cast<int64_t>(layer)},
-                               {"mixer", std::string(draft ? "dsa (draft)" : models::mixer_name(c.mixers[layer]))},
-                               {"ffn", std::string(draft ? "moe" : models::ffn_name(c.ffns[layer]))},
-                               {"indexer", std::string(draft ? "full" : models::indexer_name(c.indexers[layer]))},
-                               {"parameters", sum.parameters},
-                               {"bytes", sum.bytes},
-                               {"decode_flops", models::flops_of_layer(c, decode, static_cast<int64_t>(layer))}});
-  }
-  return out;
-}
-
-double total_flops(const std::vector<models::FlopRow>& rows) {
-  double sum = 0;
-  for (const models::FlopRow& row : rows) sum += row.per_layer * static_cast<double>(row.layers);
-  return sum;
-}
-
-Json flops_json(const std::vector<models::FlopRow>& rows) {
-  Json::Array parts;
-  for (const models::FlopRow& row : rows) {
-    parts.push_back(Json::Object{{"part", std::string(row.part)}, {"per_layer", row.per_layer}, {"layers", row.layers}});
-  }
-  return Json::Object{{"per_token", total_flops(rows)}, {"parts", std::move(parts)}};
-}
-
-/// What the store of one sequence of `context` tokens reserves, by family.
-Result<Json> reserved_json(const Glm5NextConfig& c, engine::EngineOptions options, int64_t context) {
-  options.context_tokens = context;
+/// What the store of one sequence reserves, by family.
+Json reserved_json(const models::ModelDescription& model, engine::EngineOptions options) {
+  options.context_tokens = model.context;
   options.sequences = 1;
-  const models::ModelOptions of_model{
-      .precision = options.precision, .tentative_max = options.tentative_max, .draft = options.draft, .shards = {}, .groups = {}};
-  LATHE_TRY(const models::Glm5NextShards shards, models::resolve_shards(c, {}, {}));
-  models::ModelInfo info;
-  info.block_tokens_multiple = c.indexer.kpool;
-  const auto families = models::glm5_next_cache_families(c, shards, of_model);
   Json out = Json::Object{};
   int64_t total = 0;
-  for (const cache::FamilyBytes& entry : cache::reserved_cache_bytes(families, engine::store_options(options, info))) {
+  for (const cache::FamilyBytes& entry : cache::reserved_cache_bytes(model.cache_families, engine::store_options(options, model.info))) {
     out.set(entry.family, entry.bytes);
     total += entry.bytes;
   }
   out.set("total", total);
   return out;
-}
-
-Json step_json(const models::StepBytes& step, int64_t batch) {
-  return Json::Object{{"batch", batch},
-                      {"fixed_weights", step.fixed_weights},
-                      {"expert_weights", step.expert_weights},
-                      {"kda_state", step.kda_state},
-                      {"conv", step.conv},
-                      {"attention", step.attention},
-                      {"total", step.total()}};
 }
 
 const char* route_name(backend::Route route) {
@@ -160,18 +67,32 @@ Json kernels_json(const backend::Dispatch& dispatch) {
   return out;
 }
 
-Json engine_json(engine::Engine& engine) {
-  const models::ModelInfo& info = engine.info();
-  return Json::Object{
-      {"device", engine.device().describe()},
-      {"threads", engine.options().cpu.threads > 0 ? engine.options().cpu.threads : base::default_thread_count()},
-      {"weight_bytes", info.weight_bytes},
-      {"uploaded_bytes", info.uploaded_bytes},
-      {"activation_bytes", info.activation_bytes},
-      {"cache_bytes_reserved", engine.store().bytes()},
-      {"fallback_sites", static_cast<int64_t>(std::count_if(engine.dispatch().sites().begin(), engine.dispatch().sites().end(),
-                                                            [](const backend::OpSite* s) { return s->route != backend::Route::kNative; }))},
-      {"kernels", kernels_json(engine.dispatch())}};
+/// Instruction sets and threads that a run with these options would use. Errors: as make_cpu_device.
+Result<Json> machine_json(const backend::CpuOptions& cpu) {
+  LATHE_TRY(const backend::IsaLevel chosen, backend::chosen_isa(cpu));
+  Json::Array available;
+  for (const backend::IsaLevel level : backend::available_isa_levels()) available.push_back(backend::isa_name(level));
+  return Json(Json::Object{{"isa", backend::isa_name(chosen)},
+                           {"isa_available", std::move(available)},
+                           {"threads", cpu.threads > 0 ? cpu.threads : base::default_thread_count()}});
+}
+
+/// The model as it would run: its kernels planned, with weights where there are some. No cache is reserved, so the context need not fit this machine.
+Result<Json> engine_json(const engine::EngineOptions& options, const models::ModelOptions& of_model) {
+  LATHE_TRY(const std::unique_ptr<backend::Device> device, backend::make_cpu_device(options.cpu));
+  LATHE_TRY(const std::unique_ptr<backend::Dispatch> dispatch,
+            backend::Dispatch::create(
+                *device, {.no_fallback = options.no_fallback, .kernels = options.kernels, .host_reference = backend::reference_table()}));
+  LATHE_TRY(const std::unique_ptr<models::Model> model, models::load_model(options.model, *dispatch, of_model));
+  const models::ModelInfo& info = model->info();
+  const auto fallbacks = std::count_if(dispatch->sites().begin(), dispatch->sites().end(),
+                                       [](const backend::OpSite* site) { return site->route != backend::Route::kNative; });
+  return Json(Json::Object{{"device", device->describe()},
+                           {"weight_bytes", info.weight_bytes},
+                           {"uploaded_bytes", info.uploaded_bytes},
+                           {"activation_bytes", info.activation_bytes},
+                           {"fallback_sites", static_cast<int64_t>(fallbacks)},
+                           {"kernels", kernels_json(*dispatch)}});
 }
 
 // The same facts as a page for people.
@@ -189,8 +110,14 @@ std::string cell(const Json& object, const char* key) {
   return value->is_string() ? value->as_string() : value->dump();
 }
 
-std::string page(const Json& all) {
-  std::string out = "Dimensions\n";
+void byte_table(std::string& out, const Json& section, std::initializer_list<const char*> without) {
+  for (const auto& [key, value] : section.as_object()) {
+    if (std::find(without.begin(), without.end(), key) == without.end()) table_row(out, key, {grouped(value.as_double())});
+  }
+}
+
+void append_model(std::string& out, const Json& all) {
+  out += "Dimensions\n";
   for (const auto& [key, value] : all.find("dimensions")->as_object()) table_row(out, key, {cell(*all.find("dimensions"), key.c_str())});
   out += "\nLayers\n";
   table_row(out, "layer", {"mixer", "ffn", "parameters", "bytes", "decode FLOP"});
@@ -203,70 +130,80 @@ std::string page(const Json& all) {
   for (const auto& [kind, totals] : all.find("kinds")->as_object())
     table_row(out, kind, {cell(totals, "tensors"), cell(totals, "parameters"), cell(totals, "bytes")});
   table_row(out, "total", {cell(*all.find("total"), "tensors"), cell(*all.find("total"), "parameters"), cell(*all.find("total"), "bytes")});
-  out += fmt::format("\nFLOP per token at a context of {} tokens (head included)\n", cell(all, "context"));
-  table_row(out, "decode", {cell(*all.find("flops_decode"), "per_token")});
+}
+
+void append_work(std::string& out, const Json& all) {
+  const std::string context = cell(all, "context");
+  const Json& decode = *all.find("decode_step_bytes");
+  const Json& prefill = *all.find("prefill_token_bytes");
+  out += fmt::format("\nFLOP per token at a context of {} tokens\n", context);
+  table_row(out, "decode, head included", {cell(*all.find("flops_decode"), "per_token")});
   table_row(out, "prefill, mean over the prompt", {cell(*all.find("flops_prefill"), "per_token")});
-  out += "\nBytes that a decode step must move\n";
-  for (const auto& [key, value] : all.find("decode_step_bytes")->as_object()) table_row(out, key, {grouped(value.as_double())});
-  out += fmt::format("\nCache bytes reserved for one sequence of {} tokens\n", cell(all, "context"));
-  for (const auto& [key, value] : all.find("cache_bytes")->as_object()) table_row(out, key, {grouped(value.as_double())});
-  const Json* engine = all.find("engine");
-  if (engine == nullptr) return out;
-  out += "\nEngine\n";
-  for (const auto& [key, value] : engine->as_object()) {
-    if (!value.is_array()) table_row(out, key, {cell(*engine, key.c_str())});
+  out += fmt::format("\nBytes that a decode step of {} sequences must move, each at a context of {} tokens\n", cell(decode, "batch"), context);
+  byte_table(out, decode, {"batch"});
+  table_row(out, "per token", {grouped(decode.find("total")->as_double() / decode.find("batch")->as_double())});
+  out += fmt::format("\nBytes per token of a prompt of {} tokens that is read in chunks of {} (--batch-tokens)\n", context, cell(prefill, "chunk"));
+  byte_table(out, prefill, {"chunk"});
+  out += fmt::format("\nCache bytes reserved for one sequence of {} tokens\n", context);
+  byte_table(out, *all.find("cache_bytes"), {});
+}
+
+void append_machine(std::string& out, const Json& all) {
+  const Json& machine = *all.find("machine");
+  std::vector<std::string> available;
+  for (const Json& name : machine.find("isa_available")->as_array()) available.push_back(name.as_string());
+  out += "\nThis machine\n";
+  table_row(out, "instruction set", {cell(machine, "isa")});
+  out += fmt::format("  {:<34} {}\n", "instruction sets available", fmt::join(available, ", "));
+  table_row(out, "threads", {cell(machine, "threads")});
+  const Json& engine = *all.find("engine");
+  for (const auto& [key, value] : engine.as_object()) {
+    if (value.is_number()) table_row(out, key, {cell(engine, key.c_str())});
   }
-  out += "\nKernels\n";
-  for (const Json& kernel : engine->find("kernels")->as_array()) {
+  out += all.find("weights")->as_bool() ? "\nKernels\n" : "\nKernels (planned from the config: there are no weights)\n";
+  for (const Json& kernel : engine.find("kernels")->as_array()) {
     out += fmt::format("  {:<26} {:<16} {:<14} x{:<4} {}\n", cell(kernel, "site"), cell(kernel, "kernel"), cell(kernel, "route"),
                        kernel.find("sites")->as_int(), cell(kernel, "reason"));
   }
-  return out;
 }
 
-Json config_facts(const models::ParsedConfig& parsed, const Glm5NextTotals& totals, int64_t context, int64_t batch, bool exact) {
-  const Glm5NextConfig& c = parsed.config;
-  const models::CacheFormat format =
-      exact ? models::CacheFormat{models::RowFormat::kF32, models::RowFormat::kF32, DType::kF32} : models::CacheFormat{.raw = DType::kF32};
-  const auto decode = models::flop_rows(c, {.context = context});
-  const auto prefill = models::flop_rows(c, {.context = context, .prefill = true});
-  Json::Array warnings;
-  for (const std::string& warning : parsed.warnings) warnings.push_back(warning);
-  Json all = Json::Object{
-      {"dimensions", dimensions_json(c)}, {"warnings", std::move(warnings)}, {"total", totals_json(totals.all())}, {"kinds", kinds_json(totals)}};
-  all.set("layers", layers_json(c, totals, decode));
-  all.set("context", context);
-  all.set("flops_decode", flops_json(decode));
-  all.set("flops_prefill", flops_json(prefill));
-  all.set("decode_step_bytes", step_json(models::decode_step_bytes(c, totals, {.batch = batch, .context = context, .format = format}), batch));
-  return all;
+std::string page(const Json& all) {
+  std::string out;
+  append_model(out, all);
+  append_work(out, all);
+  append_machine(out, all);
+  return out;
 }
 
 }  // namespace
 
 Result<int> inspect_verb(const config::Settings& settings, const InspectOptions& options) {
-  LATHE_TRY(engine::EngineOptions engine_settings, engine_options(settings));
-  const std::string path = engine_settings.model;
-  LATHE_TRY(const models::ParsedConfig parsed, models::read_glm5_next_config(path));
-  const bool with_weights =
-      base::is_directory(path) && (base::file_exists(path + "/model.safetensors") || base::file_exists(path + "/model.safetensors.index.json"));
-  const int64_t context = std::min(settings.get_int("engine.context"), parsed.config.max_positions);
-  const bool exact = engine_settings.precision == models::Precision::kExact;
-  Json all;
-  if (with_weights) {
-    engine_settings.context_tokens = context;
-    engine_settings.sequences = static_cast<int32_t>(options.batch);
-    LATHE_TRY(const std::unique_ptr<engine::Engine> engine, engine::Engine::create(engine_settings));
-    LATHE_TRY(weights::Checkpoint checkpoint, weights::Checkpoint::open(path));
-    LATHE_TRY(const models::Glm5NextWeights weights, models::bind_glm5_next(parsed.config, checkpoint));
-    all = config_facts(parsed, models::totals_from_weights(parsed.config, weights), context, options.batch, exact);
-    all.set("engine", engine_json(*engine));
-  } else {
-    all = config_facts(parsed, models::totals_from_config(parsed.config), context, options.batch, exact);
-  }
-  LATHE_TRY(Json reserved, reserved_json(parsed.config, engine_settings, context));
-  all.set("cache_bytes", std::move(reserved));
-  for (const std::string& warning : parsed.warnings) base::log(base::LogLevel::kWarning, "{}", warning);
+  LATHE_TRY(const engine::EngineOptions engine, engine_options(settings));
+  LATHE_TRY(Json machine, machine_json(engine.cpu));
+  models::ModelOptions of_model{.precision = engine.precision,
+                                .prefill_mla = engine.prefill_mla,
+                                .max_batch_tokens = engine.batch_tokens,
+                                .tentative_max = engine.tentative_max,
+                                .draft = engine.draft,
+                                .vision = engine.vision,
+                                .shards = {},
+                                .groups = {}};
+  LATHE_TRY(models::ModelDescription model, models::describe_model(engine.model, {.context = engine.context_tokens,
+                                                                                  .context_at_most = engine.context_is_default,
+                                                                                  .batch = options.batch,
+                                                                                  .chunk_tokens = engine.batch_tokens,
+                                                                                  .model = of_model}));
+  of_model.weights = model.weights;
+  Json::Array warnings;
+  for (const std::string& warning : model.warnings) warnings.push_back(warning);
+  Json all = std::move(model.facts);
+  all.set("warnings", std::move(warnings));
+  all.set("context", model.context);
+  all.set("weights", model.weights);
+  all.set("cache_bytes", reserved_json(model, engine));
+  all.set("machine", std::move(machine));
+  LATHE_TRY(Json planned, engine_json(engine, of_model));
+  all.set("engine", std::move(planned));
   print(options.json ? all.dump({.key_separator = ": ", .indent = 1}) + "\n" : page(all));
   return 0;
 }

@@ -5,7 +5,7 @@
 #include "config/settings.h"
 #include "engine/engine.h"
 #include "engine/sampler.h"
-#include "models/glm5_next_config.h"
+#include "models/generation_config.h"
 
 namespace lathe::apps {
 

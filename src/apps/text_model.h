@@ -10,7 +10,7 @@
 #include "engine/engine.h"
 #include "engine/image_rows.h"
 #include "media/image.h"
-#include "models/glm5_next_config.h"
+#include "models/generation_config.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
 

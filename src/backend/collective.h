@@ -4,6 +4,7 @@
 #include <memory>
 #include <vector>
 
+#include "base/recorder.h"
 #include "tensor/shard.h"
 #include "tensor/view.h"
 
@@ -33,6 +34,7 @@ class Group {
 };
 
 /// Ends of a group of `size` ranks that are threads of one process and whose devices are host-visible.
-std::vector<std::unique_ptr<Group>> make_local_group(int size);
+/// A `recorder` (not owned) gets a "wait" span for each time a rank waits for the others, named "group".
+std::vector<std::unique_ptr<Group>> make_local_group(int size, base::Recorder* recorder = nullptr);
 
 }  // namespace lathe::backend

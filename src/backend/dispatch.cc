@@ -6,6 +6,7 @@
 #include "backend/dispatch_impl.h"
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/recorder.h"
 
 namespace lathe::backend {
 namespace {
@@ -75,6 +76,7 @@ void Dispatch::run_slow(OpSite& site, ops::OpId op, const void* params, size_t b
   }
   if (site.route == Route::kUnplanned) {
     begin_plan();
+  if (recorder != nullptr) base::this_thread_place().rank = options_.rank;
     const Result<void> planned = plan_site(site, op, params);
     LATHE_CHECK(planned.has_value(), "unplanned call failed: {}", planned.error().message);
     LATHE_CHECK(end_plan().has_value());
@@ -126,10 +128,11 @@ void Dispatch::run_host_reference(OpSite& site, const void* params, ops::OpCount
     impl_->recorder->span({.name = info.name,
                            .category = "op",
                            .detail = kHostName,
-                           .ready_ns = start,
+                           .ready_ns = ready,
                            .start_ns = start,
                            .end_ns = base::now_ns(),
                            .layer = site.layer,
+  const int64_t ready = impl_->recorder != nullptr ? base::now_ns() : 0;
                            .rank = options_.rank,
                            .tokens = rows_of(info, params)});
   }

@@ -17,7 +17,9 @@ struct Share {
 
 /// What the ranks of a group share. Slots are written by their rank before a meeting and read by others after it.
 struct Room {
-  explicit Room(int ranks) : size(ranks), sums(static_cast<size_t>(ranks)), columns(static_cast<size_t>(ranks)) {}
+  Room(int ranks, base::Recorder* recorder) : size(ranks), sums(static_cast<size_t>(ranks)), columns(static_cast<size_t>(ranks)) {
+    mutex.set_recorder(recorder);
+  }
 
   /// Returns when all ranks have come.
   void meet() {
@@ -117,9 +119,9 @@ class LocalGroup final : public Group {
 
 }  // namespace
 
-std::vector<std::unique_ptr<Group>> make_local_group(int size) {
+std::vector<std::unique_ptr<Group>> make_local_group(int size, base::Recorder* recorder) {
   LATHE_CHECK(size >= 1, "group of {} ranks", size);
-  auto room = std::make_shared<Room>(size);
+  auto room = std::make_shared<Room>(size, recorder);
   std::vector<std::unique_ptr<Group>> ends;
   for (int rank = 0; rank < size; ++rank) ends.push_back(std::make_unique<LocalGroup>(room, rank));
   return ends;

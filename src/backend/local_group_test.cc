@@ -7,7 +7,10 @@
 #include <cstring>
 #include <functional>
 #include <random>
+#include <string>
 #include <thread>
+
+#include "base/sync.h"
 
 namespace lathe::backend {
 namespace {
@@ -120,6 +123,31 @@ TEST(LocalGroup, NoRowsIsLegal) {
                   .out = tensor::make_view(nullptr, DType::kF32, {0, 4})});
     end.barrier();
   });
+}
+
+TEST(LocalGroup, WaitsForOtherRanksAreRecorded) {
+  class Keep final : public base::Recorder {
+   public:
+    void span(const base::Span& span) override {
+      const base::Lock lock(mutex);
+      spans.push_back(span);
+    }
+    base::Mutex mutex{"keep"};
+    std::vector<base::Span> spans;
+  } keep;
+  auto group = make_local_group(3, &keep);
+  on_every_rank(group, [](Group& end) {
+    base::this_thread_place().rank = end.rank();
+    end.barrier();
+  });
+  int waits = 0;
+  for (const base::Span& span : keep.spans) {
+    EXPECT_STREQ(span.name, "group");
+    EXPECT_LE(span.ready_ns, span.start_ns);
+    EXPECT_LE(span.start_ns, span.end_ns);
+    if (std::string(span.category) == "wait") ++waits;  // the others are locks that met at the mutex
+  }
+  EXPECT_EQ(waits, 2) << "all ranks but the last one wait";
 }
 
 }  // namespace

@@ -1,6 +1,10 @@
 // Goal: an observer sees every call once, can replace a tensor, and its counters tell a kernel that does the work twice.
 #include "backend/observe_ops.h"
 
+#include <algorithm>
+#include <set>
+#include <string>
+
 #include "backend/fake_device.h"
 #include "backend/test_support.h"
 #include "base/sync.h"
@@ -187,14 +191,29 @@ TEST(Timeline, HasOpsAndPieces) {
   dispatch->run(add, ops::AddParams{.a = x, .b = x, .out = x});
   EXPECT_EQ(keep.spans.size(), kept) << "off is off";
   std::string ops;
+  std::set<std::string> categories;
+  int64_t op_end = 0;
   for (const base::Span& span : keep.spans) {
+    EXPECT_LE(span.ready_ns, span.start_ns);
     EXPECT_LE(span.start_ns, span.end_ns);
     EXPECT_EQ(span.rank, 1);
     EXPECT_EQ(span.tokens, 64);
-    EXPECT_EQ(span.layer, std::string(span.name) == "add" ? 7 : 8);
-    if (std::string(span.category) == "op") ops += fmt::format("{} by {}; ", span.name, span.detail);
+    const std::string category = span.category;
+    const bool of_add = std::string(span.name) == "add" || category == "wait";  // host references run on one thread
+    EXPECT_EQ(span.layer, of_add ? 7 : 8);
+    if (category == "wait") continue;  // of which op a helper's idling tells its detail
+    categories.insert(category);
+    if (category == "op") {
+      EXPECT_LE(op_end, span.ready_ns) << "an op is not ready before the one before has ended";
+      op_end = span.end_ns;
+    }
+    if (category == "op") ops += fmt::format("{} by {}; ", span.name, span.detail);
   }
   EXPECT_EQ(ops, "add by ref; gelu by host; ");
+  EXPECT_EQ(categories, (std::set<std::string>{"op", "piece"}));
+  EXPECT_TRUE(std::any_of(keep.spans.begin(), keep.spans.end(), [](const base::Span& span) {
+    return std::string(span.category) == "wait" && std::string(span.name) == "barrier" && std::string(span.detail) == "ref";
+  }));
 }
 
 }  // namespace

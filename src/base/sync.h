@@ -18,6 +18,7 @@ class Mutex {
   explicit Mutex(const char* name) : name_(name) {}
   void lock();
   void unlock();
+  const char* name() const { return name_; }
   bool try_lock() { return mutex_.try_lock(); }
   /// Not owned; null switches recording off. Call while nobody holds the mutex. The recorder must not use this mutex itself.
   void set_recorder(Recorder* recorder) { recorder_ = recorder; }

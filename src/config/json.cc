@@ -283,7 +283,7 @@ Result<Json> parse_json(std::string_view text, size_t depth_max) {
 Result<Json> read_json_file(const std::string& path, size_t bytes_max) {
   LATHE_TRY(const std::string text, base::read_file(path, bytes_max));
   auto parsed = parse_json(text);
-  if (!parsed) return base::forward_error(parsed, path);
+  if (!parsed) return base::file_content<Json>(base::forward_error(parsed, path));
   return parsed;
 }
 

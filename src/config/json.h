@@ -87,7 +87,7 @@ class Json {
 /// Strict JSON: no comments, trailing commas, NaN; strings must be valid UTF-8; a duplicate key is an error.
 Result<Json> parse_json(std::string_view text, size_t depth_max = base::kLimits.json_depth);
 
-/// Reads and parses a file; every message names the file.
+/// Reads and parses a file; every message names the file. Errors: data_loss (no JSON), those of read_file.
 Result<Json> read_json_file(const std::string& path, size_t bytes_max = base::kLimits.json_bytes);
 
 /// Appends the JSON string literal of `text`, with quotes.

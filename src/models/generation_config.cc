@@ -1,9 +1,8 @@
-// generation_config.json: sampling defaults of a model.
+#include "models/generation_config.h"
 
 #include "base/file.h"
 #include "base/limits.h"
 #include "models/config_reader.h"
-#include "models/glm5_next_config.h"
 
 namespace lathe::models {
 
@@ -28,7 +27,7 @@ Result<GenerationDefaults> read_generation_config(const std::string& directory) 
   if (!base::file_exists(file)) return GenerationDefaults{};
   LATHE_TRY(const Json json, config::read_json_file(file, base::kLimits.config_bytes));
   auto parsed = parse_generation_config(json);
-  if (!parsed) return base::forward_error(parsed, file);
+  if (!parsed) return base::file_content<GenerationDefaults>(base::forward_error(parsed, file));
   return parsed;
 }
 

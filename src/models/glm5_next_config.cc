@@ -201,7 +201,7 @@ Result<ParsedConfig> read_glm5_next_config(const std::string& path) {
   const std::string file = base::is_directory(path) ? path + "/config.json" : path;
   LATHE_TRY(const Json json, config::read_json_file(file, base::kLimits.config_bytes));
   auto parsed = parse_glm5_next_config(json);
-  if (!parsed) return base::forward_error(parsed, file);
+  if (!parsed) return base::file_content<ParsedConfig>(base::forward_error(parsed, file));
   return parsed;
 }
 

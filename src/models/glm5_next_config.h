@@ -150,23 +150,10 @@ struct ParsedConfig {
 /// Every size is positive and so bounded that products of a few of them fit int64 (kMaxParameters bounds the whole model).
 Result<ParsedConfig> parse_glm5_next_config(const config::Json& json);
 
-/// Reads DIR/config.json (or the file itself, if `path` is one); messages name it.
+/// Reads DIR/config.json (or the file itself, if `path` is one); messages name it. Errors: data_loss instead of invalid_argument.
 Result<ParsedConfig> read_glm5_next_config(const std::string& path);
 
 /// Largest model that a config may describe, in parameters.
 inline constexpr int64_t kMaxParameters = int64_t{1} << 50;
-
-/// generation_config.json: what the model's makers propose for sampling. Absent values stay empty.
-struct GenerationDefaults {
-  std::optional<double> temperature;
-  std::optional<double> top_p;
-  std::optional<int64_t> top_k;
-  std::vector<TokenId> eos;
-};
-
-Result<GenerationDefaults> parse_generation_config(const config::Json& json);
-
-/// Reads DIR/generation_config.json; a directory without one has no defaults.
-Result<GenerationDefaults> read_generation_config(const std::string& directory);
 
 }  // namespace lathe::models

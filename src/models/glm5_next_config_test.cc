@@ -4,6 +4,7 @@
 
 #include <random>
 
+#include "models/generation_config.h"
 #include "models/glm5_next_test_config.h"
 
 namespace lathe::models {

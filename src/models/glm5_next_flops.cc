@@ -73,7 +73,7 @@ std::vector<FlopRow> flop_rows(const Glm5NextConfig& c, const FlopPoint& point) 
       {"dense MLP", FlopScope::kDenseLayer, 2 * 3 * hidden * d(c.intermediate), c.count(FfnKind::kDense)},
       {"MoE", FlopScope::kMoeLayer, 2 * d(c.moe.experts) * hidden + expert * d(c.moe.experts_per_token + c.moe.shared_experts),
        c.count(FfnKind::kMoe)},
-      {"head", FlopScope::kHead, 2 * d(c.vocab) * hidden, 1},
+      {"head", FlopScope::kHead, 2 * d(c.vocab) * hidden / (point.prefill ? d(std::max<int64_t>(point.context, 1)) : 1), 1},
   };
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/file.h"
 #include "base/log.h"
 #include "models/glm5_next_tensors.h"
 #include "models/glm5_next_text.h"
@@ -76,8 +77,14 @@ Result<std::unique_ptr<Model>> Glm5NextModel::load(const std::string& directory,
 }
 
 Result<void> Glm5NextModel::load_weights(const std::string& directory) {
-  LATHE_TRY(checkpoint_, weights::Checkpoint::open(directory));
-  LATHE_TRY(Glm5NextWeights bound, bind_glm5_next(config_, *checkpoint_));
+  Glm5NextWeights bound;
+  if (options_.weights) {
+    LATHE_TRY(checkpoint_, base::file_content(weights::Checkpoint::open(directory)));
+    LATHE_TRY(bound, base::file_content(bind_glm5_next(config_, *checkpoint_)));
+  } else {
+    LATHE_TRY(zeros_, ZeroBytes::for_config(config_));
+    bound = weights_from_config(config_, zeros_.data());
+  }
   if (!options_.draft) bound.mtp.reset();
   if (!options_.vision) bound.vision.reset();
   LATHE_TRY(weights_, place_weights(config_, shards_, std::move(bound), device()));

@@ -12,6 +12,7 @@
 #include "models/glm5_next_cache.h"
 #include "models/glm5_next_config.h"
 #include "models/glm5_next_plan.h"
+#include "models/glm5_next_shapes.h"
 #include "models/glm5_next_sites.h"
 #include "models/glm5_next_vision.h"
 #include "models/glm5_next_weights_device.h"
@@ -143,3 +144,4 @@ class Glm5NextModel final : public Model {
 };
 
 }  // namespace lathe::models
+  ZeroBytes zeros_;                                ///< what they point to when there are shapes only

@@ -1,39 +1,13 @@
 #include "models/glm5_next_totals.h"
 
+#include <algorithm>
 #include <cmath>
-#include <string>
-#include <unordered_set>
 
+#include "models/glm5_next_shapes.h"
 #include "models/glm5_next_table.h"
 
 namespace lathe::models {
 namespace {
-
-/// The modules that stay unquantised, looked up by tensor name.
-class Exclusions {
- public:
-  explicit Exclusions(const std::vector<std::string>& modules) : modules_(modules.begin(), modules.end()) {}
-
-  bool covers(std::string name) const {
-    if (name.ends_with(".weight")) name.resize(name.size() - std::string_view(".weight").size());
-    if (subtree_listed(name)) return true;
-    constexpr std::string_view kPart = "language_model.";
-    const size_t at = name.find(kPart);
-    return at != std::string::npos && subtree_listed(name.substr(0, at) + name.substr(at + kPart.size()));
-  }
-
- private:
-  /// The module itself or one that contains it.
-  bool subtree_listed(std::string name) const {
-    while (true) {
-      if (modules_.contains(name)) return true;
-      const size_t dot = name.rfind('.');
-      if (dot == std::string::npos) return false;
-      name.resize(dot);
-    }
-  }
-  std::unordered_set<std::string> modules_;
-};
 
 /// Adds tensors to the parts they belong to.
 class Counter : public TensorVisitor {
@@ -54,28 +28,6 @@ class Counter : public TensorVisitor {
     if (spec.layer >= 0) totals.layers[static_cast<size_t>(spec.layer)][kind] += tensor;
   }
   const Glm5NextConfig& config_;
-};
-
-class ConfigCounter : public Counter {
- public:
-  explicit ConfigCounter(const Glm5NextConfig& config) : Counter(config), exclusions_(config.quantization.modules_to_not_convert) {}
-  void matrix(TensorSpec spec, MatrixView&) override { count(spec); }
-  void vector(TensorSpec spec, View&) override { count(spec); }
-
- private:
-  void count(const TensorSpec& spec) {
-    TensorTotals tensor{1, 0, spec.elements(), 0};
-    if (spec.fp8_in_release && config_.quantization.fp8 && !exclusions_.covers(spec.name)) {
-      tensor.tensors = 2;
-      tensor.fp8_matrices = 1;
-      tensor.bytes = tensor.parameters + 4 * scale_blocks(spec.shape[0]) * scale_blocks(spec.shape[1]);
-    } else {
-      const DType dtype = spec.f32_in_release ? DType::kF32 : config_.dtype;
-      tensor.bytes = tensor.parameters * static_cast<int64_t>(tensor::dtype_bytes(dtype));
-    }
-    add(spec, tensor);
-  }
-  Exclusions exclusions_;
 };
 
 class WeightsCounter : public Counter {
@@ -144,12 +96,7 @@ TensorTotals Glm5NextTotals::kind(TensorKind which) const {
   return out;
 }
 
-Glm5NextTotals totals_from_config(const Glm5NextConfig& config) {
-  ConfigCounter counter(config);
-  Glm5NextWeights shape_only;
-  visit_tensors(config, counter, shape_only);
-  return std::move(counter.totals);
-}
+Glm5NextTotals totals_from_config(const Glm5NextConfig& config) { return totals_from_weights(config, weights_from_config(config)); }
 
 Glm5NextTotals totals_from_weights(const Glm5NextConfig& config, const Glm5NextWeights& weights) {
   WeightsCounter counter(config);
@@ -193,6 +140,35 @@ StepBytes decode_step_bytes(const Glm5NextConfig& c, const Glm5NextTotals& total
   out.conv = 2 * batch * static_cast<double>(fixed.conv);
   out.attention = batch * static_cast<double>(cache_bytes(c, keys_at(c.indexer, point.context), point.format).latent +
                                               cache_bytes(c, point.context, point.format).index);
+  return out;
+}
+
+PrefillBytes prefill_token_bytes(const Glm5NextConfig& c, const Glm5NextTotals& totals, const PrefillPoint& point) {
+  const int64_t tokens = std::max<int64_t>(point.context, 1);
+  const int64_t chunk = std::clamp<int64_t>(point.chunk, 1, tokens);
+  const StepBytes step = decode_step_bytes(c, totals, {.batch = 1, .context = 0, .format = point.format});
+  const auto latent_row = static_cast<double>(cache_bytes(c, 1, point.format).latent);
+  const auto pool_row = static_cast<double>(cache_bytes(c, c.indexer.kpool, point.format).index);
+  const auto expert_bytes = static_cast<double>(at(totals.text, TensorKind::kExpert).bytes) / static_cast<double>(c.moe.experts);
+  const auto head = static_cast<double>(at(totals.text, TensorKind::kHead).bytes);
+  const double whole_chunk_experts = distinct_experts(c.moe, chunk);
+  PrefillBytes out;
+  for (int64_t begin = 0; begin < tokens; begin += chunk) {
+    const int64_t end = std::min(begin + chunk, tokens);
+    const bool whole = end - begin == chunk;
+    out.fixed_weights += step.fixed_weights - head;
+    out.expert_weights += expert_bytes * (whole ? whole_chunk_experts : distinct_experts(c.moe, end - begin));
+    out.kda_state += step.kda_state;
+    out.conv += step.conv;
+    // A latent is read when a token of the chunk attends to it: together they choose at most so many.
+    const double chosen = static_cast<double>(end - begin) * static_cast<double>(keys_at(c.indexer, end));
+    out.attention += latent_row * std::min(static_cast<double>(end), chosen) + pool_row * static_cast<double>(end / c.indexer.kpool);
+  }
+  out.head = head;
+  out.written = latent_row * static_cast<double>(tokens) + pool_row * static_cast<double>(tokens / c.indexer.kpool);
+  for (double* part : {&out.fixed_weights, &out.head, &out.expert_weights, &out.kda_state, &out.conv, &out.attention, &out.written}) {
+    *part /= static_cast<double>(tokens);
+  }
   return out;
 }
 

@@ -37,9 +37,7 @@ struct Glm5NextTotals {
   TensorTotals kind(TensorKind which) const;
 };
 
-/// From the config alone. Plain tensors have config.dtype, those that both releases store as F32 are F32 (all of them if config.dtype is F32), and
-/// where quantization_config announces fp8 the matrices of the table in §4.1 are E4M3, except those on its exclusion list: its entries match a module or a
-/// whole subtree, with and without `language_model.`, and can only take matrices out.
+/// From the config alone, with the dtypes of weights_from_config().
 Glm5NextTotals totals_from_config(const Glm5NextConfig& config);
 
 /// From bound weights: stored dtypes.
@@ -57,8 +55,9 @@ struct FlopRow {
 
 /// At which point FLOPs are counted.
 struct FlopPoint {
-  int64_t context = 1;    ///< tokens, the own one included
-  bool prefill = false;   ///< chunked KDA, and the mean over the tokens of a prompt of `context`; else the recurrence for the token at `context`
+  int64_t context = 1;  ///< tokens, the own one included
+  /// Chunked KDA, and the mean over the tokens of a prompt of `context`, whose last one alone needs the head; else the recurrence for the token at `context`.
+  bool prefill = false;
   bool expanded = false;  ///< MLA over expanded keys and values; else absorbed
 };
 
@@ -113,6 +112,24 @@ struct StepPoint {
   CacheFormat format = {};
 };
 StepBytes decode_step_bytes(const Glm5NextConfig& config, const Glm5NextTotals& totals, const StepPoint& point);
+/// Bytes that a token of a prompt must move: the mean over a prompt of `context` tokens that is read alone, in chunks of `chunk` tokens.
+struct PrefillBytes {
+  double fixed_weights = 0;   ///< those of StepBytes without the head, once per chunk
+  double head = 0;            ///< once per prompt
+  double expert_weights = 0;  ///< those that a chunk touches under uniform routing
+  double kda_state = 0;       ///< read and written once per chunk
+  double conv = 0;            ///< likewise
+  double attention = 0;       ///< once per chunk: latents that its tokens can select, and all pooled index keys up to its end, read
+  double written = 0;         ///< the token's own latents and index keys
+
+  double total() const { return fixed_weights + head + expert_weights + kda_state + conv + attention + written; }
+};
+struct PrefillPoint {
+  int64_t context = 1;
+  int64_t chunk = 512;
+  CacheFormat format = {};
+};
+PrefillBytes prefill_token_bytes(const Glm5NextConfig& config, const Glm5NextTotals& totals, const PrefillPoint& point);
 /// Weight bytes of one draft step for `batch` tokens, the head included.
 double draft_step_weight_bytes(const Glm5NextConfig& config, const Glm5NextTotals& totals, int64_t batch);
 

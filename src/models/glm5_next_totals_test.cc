@@ -179,6 +179,40 @@ TEST(Glm5NextTotals, StepBytesOfTheSpec) {
   }
 }
 
+TEST(Glm5NextTotals, PrefillBytesOfATokenAreSharesOfChunks) {
+  const Glm5NextConfig c = release();
+  const Glm5NextTotals totals = totals_from_config(c);
+  constexpr double kTokens = 2048;
+  constexpr double kMiB = 1 << 20;
+  const PrefillBytes whole = prefill_token_bytes(c, totals, {.context = 2048, .chunk = 2048});
+  EXPECT_NEAR((whole.fixed_weights + whole.head) * kTokens, 13.957e9, 0.0005e9) << "every weight once";
+  EXPECT_EQ(whole.head * kTokens, 1'268'776'960);
+  EXPECT_NEAR(whole.expert_weights * kTokens, 1.0572e9 * 288, 0.02e9) << "as many tokens touch all experts";
+  EXPECT_EQ(whole.kda_state * kTokens, 272 * kMiB);
+  EXPECT_EQ(whole.written, 11'968);
+  EXPECT_EQ(whole.attention, 11'968) << "each latent and index key once";
+  const PrefillBytes quarters = prefill_token_bytes(c, totals, {.context = 2048, .chunk = 512});
+  EXPECT_EQ(quarters.fixed_weights, 4 * whole.fixed_weights);
+  EXPECT_EQ(quarters.head, whole.head);
+  EXPECT_EQ(quarters.kda_state, 4 * whole.kda_state);
+  EXPECT_EQ(quarters.attention, 11'968 * (0.25 + 0.5 + 0.75 + 1));
+  EXPECT_EQ(quarters.written, whole.written);
+  EXPECT_LT(quarters.expert_weights, 4 * whole.expert_weights + 1);
+  // Far out, a token alone reads what it selects; many of them, everything.
+  const double alone = prefill_token_bytes(c, totals, {.context = 1 << 15, .chunk = 1}).attention;
+  EXPECT_LT(alone, 11 * (1024.0 * 2051 + 256.0 * 8192));
+  EXPECT_GT(alone, 11 * (1024.0 * 1900 + 256.0 * 4000));
+  // One token: a decode step and the token's own rows.
+  const PrefillBytes one = prefill_token_bytes(c, totals, {.context = 1, .chunk = 512});
+  EXPECT_NEAR(one.total(), decode_step_bytes(c, totals, {}).total() + 11 * 1024, 1.0);
+}
+
+TEST(Glm5NextTotals, OnlyThePromptsLastTokenNeedsTheHead) {
+  const Glm5NextConfig c = release();
+  const auto head = [&](const FlopPoint& point) { return flop_rows(c, point).back().per_layer; };
+  EXPECT_EQ(head({.context = 1000, .prefill = true}) * 1000, head({.context = 1000}));
+}
+
 TEST(Glm5NextTotals, CachesOfTheSpec) {
   const Glm5NextConfig c = release();
   constexpr int64_t kContext = 1 << 20;

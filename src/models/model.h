@@ -48,6 +48,7 @@ struct ModelOptions {
   int32_t tentative_max = 0;                 ///< tentative tokens of one item; must equal the store's
   bool draft = true;                         ///< use the draft layer if the checkpoint has one
   bool vision = true;                        ///< likewise the vision tower
+  bool weights = true;                       ///< false: shapes of the config alone; all kernels are planned, and nothing may be run
   bool token_ranges = false;                 ///< step items may be token ranges of a longer prefill (StepItem::range)
   ShardPlan shards;
   Groups groups;

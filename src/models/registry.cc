@@ -5,35 +5,52 @@
 #include <array>
 #include <vector>
 
+#include "base/file.h"
 #include "config/json.h"
+#include "models/glm5_next_describe.h"
 #include "models/glm5_next_text.h"
 
 namespace lathe::models {
 namespace {
 
 constexpr std::array kFamilies = {
-    FamilyEntry{"glm5_next", Glm5NextModel::load},
-    FamilyEntry{"glm5_next_text", Glm5NextModel::load},
+    FamilyEntry{"glm5_next", Glm5NextModel::load, describe_glm5_next},
+    FamilyEntry{"glm5_next_text", Glm5NextModel::load, describe_glm5_next},
     // Pre-release spellings of the same.
-    FamilyEntry{"glm5_next_vl", Glm5NextModel::load},
-    FamilyEntry{"glm5_next_vl_text", Glm5NextModel::load},
+    FamilyEntry{"glm5_next_vl", Glm5NextModel::load, describe_glm5_next},
+    FamilyEntry{"glm5_next_vl_text", Glm5NextModel::load, describe_glm5_next},
 };
+
+/// The family that the config of a directory (or a config file itself) names.
+Result<const FamilyEntry*> find_family(const std::string& path) {
+  if (!base::file_exists(path)) return err(Code::kNotFound, "there is no model at '{}': No such file or directory", path);
+  const std::string file = base::is_directory(path) ? path + "/config.json" : path;
+  LATHE_TRY(const config::Json json, config::read_json_file(file, base::kLimits.config_bytes));
+  const config::Json* const type = json.find("model_type");
+  if (type == nullptr || !type->is_string()) return err(Code::kDataLoss, "{}: model_type is missing, expected a string", file);
+  std::vector<std::string_view> known;
+  for (const FamilyEntry& family : kFamilies) {
+    if (type->as_string() == family.model_type) return &family;
+    known.push_back(family.model_type);
+  }
+  return err(Code::kUnimplemented, "{}: model_type is \"{}\", supported are {}", file, type->as_string(), fmt::join(known, ", "));
+}
 
 }  // namespace
 
 std::span<const FamilyEntry> model_families() { return kFamilies; }
 
 Result<std::unique_ptr<Model>> load_model(const std::string& directory, backend::Dispatch& dispatch, const ModelOptions& options) {
-  const std::string file = directory + "/config.json";
-  LATHE_TRY(const config::Json json, config::read_json_file(file, base::kLimits.config_bytes));
-  const config::Json* const type = json.find("model_type");
-  if (type == nullptr || !type->is_string()) return err(Code::kInvalidArgument, "{}: model_type is missing, expected a string", file);
-  std::vector<std::string_view> known;
-  for (const FamilyEntry& family : kFamilies) {
-    if (type->as_string() == family.model_type) return family.load(directory, dispatch, options);
-    known.push_back(family.model_type);
+  if (options.weights && base::file_exists(directory) && !base::is_directory(directory)) {
+    return err(Code::kFailedPrecondition, "'{}' is a file, expected the directory of a model", directory);
   }
-  return err(Code::kUnimplemented, "{}: model_type is \"{}\", supported are {}", file, type->as_string(), fmt::join(known, ", "));
+  LATHE_TRY(const FamilyEntry* const family, find_family(directory));
+  return family->load(directory, dispatch, options);
+}
+
+Result<ModelDescription> describe_model(const std::string& path, const DescribeOptions& options) {
+  LATHE_TRY(const FamilyEntry* const family, find_family(path));
+  return family->describe(path, options);
 }
 
 }  // namespace lathe::models

@@ -7,18 +7,24 @@
 
 #include "backend/dispatch.h"
 #include "models/model.h"
+#include "models/model_description.h"
 
 namespace lathe::models {
 
 struct FamilyEntry {
   const char* model_type;  ///< as config.json says it
   Result<std::unique_ptr<Model>> (*load)(const std::string& directory, backend::Dispatch& dispatch, const ModelOptions& options);
+  Result<ModelDescription> (*describe)(const std::string& path, const DescribeOptions& options);
 };
 std::span<const FamilyEntry> model_families();
 
 /// Reads DIR/config.json and loads the family that its model_type names. `dispatch` and its device outlive the model.
 /// Every op call is planned here: a kernel that is missing or refuses its sizes is an error now, not in a step.
-/// Errors  unimplemented (another model_type: lists the known ones), those of the config, the checkpoint and the plan.
+/// Without options.weights a config is enough, and `directory` may be the file itself.
+/// Errors  not_found (no such folder, no config.json), unimplemented (another model_type: lists the known ones), those of config, checkpoint and plan.
 Result<std::unique_ptr<Model>> load_model(const std::string& directory, backend::Dispatch& dispatch, const ModelOptions& options);
+
+/// What a directory or a config file tells of its model. Errors: as load_model; invalid_argument (a context beyond the model's).
+Result<ModelDescription> describe_model(const std::string& path, const DescribeOptions& options);
 
 }  // namespace lathe::models

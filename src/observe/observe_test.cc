@@ -1,6 +1,11 @@
 // Goal: traces are bounded and well formed; the log sink is installed and removed.
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <string>
+#include <thread>
+#include <vector>
+
 #include "observe/logging.h"
 #include "observe/timeline.h"
 
@@ -22,6 +27,35 @@ TEST(Timeline, WritesChromeJson) {
       << json;
   EXPECT_NE(json.find("\"dropped_spans\":1"), std::string::npos);
   EXPECT_EQ(json.find("lost"), std::string::npos);
+}
+
+TEST(Timeline, ShowsWhereRecordersWaitForEachOther) {
+  Timeline timeline;
+  std::vector<std::thread> threads;
+  std::atomic<bool> go{false};
+  constexpr int kEach = 2000;
+  for (int worker = 1; worker <= 2; ++worker) {
+    threads.emplace_back([&timeline, &go, worker] {
+      base::this_thread_place().worker = worker;
+      while (!go) std::this_thread::yield();
+      for (int i = 0; i < kEach; ++i) timeline.span({.name = "x", .category = "op", .worker = worker});
+    });
+  }
+  go = true;
+  for (std::thread& thread : threads) thread.join();
+  int ops = 0;
+  for (const base::Span& span : timeline.spans()) {
+    if (std::string(span.category) == "op") {
+      ++ops;
+      continue;
+    }
+    EXPECT_STREQ(span.category, "lock");
+    EXPECT_STREQ(span.name, "timeline");
+    EXPECT_LE(span.ready_ns, span.start_ns);
+    EXPECT_LE(span.start_ns, span.end_ns);
+    EXPECT_GE(span.worker, 1);
+  }
+  EXPECT_EQ(ops, 2 * kEach) << "a wait loses nothing";
 }
 
 TEST(Logging, JsonLines) {

@@ -5,12 +5,29 @@
 #include <algorithm>
 #include <iterator>
 
+#include "base/clock.h"
 #include "base/file.h"
 
 namespace lathe::observe {
 
 void Timeline::span(const base::Span& span) {
-  const base::Lock lock(mutex_);
+  base::Lock lock(mutex_, std::try_to_lock);
+  if (lock.owns_lock()) return keep(span);
+  const base::ThreadPlace place = base::this_thread_place();
+  const int64_t asked = base::now_ns();
+  lock.lock();
+  const int64_t got = base::now_ns();
+  keep(span);
+  keep({.name = mutex_.name(),
+        .category = "lock",
+        .ready_ns = asked,
+        .start_ns = got,
+        .end_ns = base::now_ns(),
+        .worker = place.worker,
+        .rank = place.rank});
+}
+
+void Timeline::keep(const base::Span& span) {
   if (spans_.size() < spans_max_) {
     spans_.push_back(span);
   } else {

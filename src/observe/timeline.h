@@ -10,7 +10,7 @@
 
 namespace lathe::observe {
 
-/// Bounded store of spans.
+/// Bounded store of spans. Its own mutex is on the timeline too: where recorders waited for each other, the trace itself took that time.
 /// Threads  span() from any thread; write() when nobody records.
 class Timeline : public base::Recorder {
  public:
@@ -25,6 +25,8 @@ class Timeline : public base::Recorder {
   Result<void> write(const std::string& path) const;
 
  private:
+  void keep(const base::Span& span);  ///< under the mutex
+
   base::Mutex mutex_{"timeline"};
   size_t spans_max_;
   std::vector<base::Span> spans_;

@@ -89,14 +89,16 @@ class CpuDevice final : public Device {
     const char* const op = ops::op_info(variant.op).name;
     pieces_.begin(recorder_, variant.name, note_);
     context_.pool().set_recorder(&pieces_, op);
+    const int64_t ready = std::max(enqueued_ns_, last_end_ns_);
     const int64_t start = base::now_ns();
     context_.run(variant, params, counters);
+    last_end_ns_ = base::now_ns();
     recorder_->span({.name = op,
                      .category = "op",
                      .detail = variant.name,
-                     .ready_ns = start,
+                     .ready_ns = ready,
                      .start_ns = start,
-                     .end_ns = base::now_ns(),
+                     .end_ns = last_end_ns_,
                      .layer = note_.layer,
                      .rank = note_.rank,
                      .tokens = note_.tokens});
@@ -107,8 +109,12 @@ class CpuDevice final : public Device {
     recorder_ = recorder;
     note_ = {};
     if (recorder == nullptr) context_.pool().set_recorder(nullptr);
+    enqueued_ns_ = last_end_ns_ = base::now_ns();
   }
-  void annotate(const LaunchNote& note) override { note_ = note; }
+  void annotate(const LaunchNote& note) override {
+    note_ = note;
+    enqueued_ns_ = base::now_ns();  // the launch follows at once
+  }
   std::string describe() const override {
     return fmt::format("cpu: instruction set {}, {} threads, {} kernels", isa_, context_.threads(), table_.size());
   }
@@ -129,17 +135,21 @@ class CpuDevice final : public Device {
   PieceRecorder pieces_;
   LaunchNote note_;
 };
+  int64_t enqueued_ns_ = 0;  ///< of the launch that annotate() announced
+  int64_t last_end_ns_ = 0;  ///< of the launch before, while recording
 
 }  // namespace
 
 std::span<const ops::Variant> reference_table() { return kernels::ref::reference_variants(); }
 
 Result<std::unique_ptr<Device>> make_cpu_device(const CpuOptions& options) {
+Result<IsaLevel> chosen_isa(const CpuOptions& options) { return choose_isa(options.isa, std::getenv("LATHE_ISA")); }
+
   if (options.threads < 0) return err(Code::kInvalidArgument, "{} threads, expected at least 1 (0: one per processor)", options.threads);
   std::string isa = "reference";
   std::vector<ops::Variant> table;
   if (!options.reference) {
-    LATHE_TRY(const IsaLevel level, choose_isa(options.isa, std::getenv("LATHE_ISA")));
+    LATHE_TRY(const IsaLevel level, chosen_isa(options));
     isa = isa_name(level);
     table = isa_table(level);
   }

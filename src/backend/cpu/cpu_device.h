@@ -22,6 +22,8 @@ struct CpuOptions {
   std::string isa;         ///< "", or a level name: forced (also by LATHE_ISA); a level that the machine lacks is an error
   bool reference = false;  ///< kernels/ref only
 };
+/// The level that make_cpu_device takes the kernels of. Errors: invalid_argument (unknown or not available: lists the available ones).
+Result<IsaLevel> chosen_isa(const CpuOptions& options);
 /// Table: kernels of the level, then of the lower levels, then kernels/ref. Memory is mapped lazily; a request beyond the machine's memory is an error.
 /// Errors: invalid_argument (negative threads; instruction set unknown or not available: lists the available ones).
 Result<std::unique_ptr<Device>> make_cpu_device(const CpuOptions& options);
