@@ -63,6 +63,7 @@ void Dispatch::set_observer(OpObserver* observer) {
 
 void Dispatch::set_recorder(base::Recorder* recorder) {
   impl_->recorder = recorder;
+  if (recorder != nullptr) base::this_thread_place().rank = options_.rank;
   device_.set_recorder(recorder);
   update_fast();
 }
@@ -76,7 +77,6 @@ void Dispatch::run_slow(OpSite& site, ops::OpId op, const void* params, size_t b
   }
   if (site.route == Route::kUnplanned) {
     begin_plan();
-  if (recorder != nullptr) base::this_thread_place().rank = options_.rank;
     const Result<void> planned = plan_site(site, op, params);
     LATHE_CHECK(planned.has_value(), "unplanned call failed: {}", planned.error().message);
     LATHE_CHECK(end_plan().has_value());
@@ -118,6 +118,7 @@ void Dispatch::run_native(OpSite& site, const void* params, ops::OpCounters* cou
 
 void Dispatch::run_host_reference(OpSite& site, const void* params, ops::OpCounters* counters) {
   const ops::OpInfo& info = ops::op_info(site.op);
+  const int64_t ready = impl_->recorder != nullptr ? base::now_ns() : 0;
   if (impl_->host == nullptr) impl_->host = std::make_unique<HostContext>(1);
   const int64_t start = impl_->recorder != nullptr ? base::now_ns() : 0;
   const bool counted = counters != nullptr && site.variant->run_counted != nullptr;
@@ -132,7 +133,6 @@ void Dispatch::run_host_reference(OpSite& site, const void* params, ops::OpCount
                            .start_ns = start,
                            .end_ns = base::now_ns(),
                            .layer = site.layer,
-  const int64_t ready = impl_->recorder != nullptr ? base::now_ns() : 0;
                            .rank = options_.rank,
                            .tokens = rows_of(info, params)});
   }

@@ -119,6 +119,7 @@ class Glm5NextModel final : public Model {
   Glm5NextShards shards_;
   ModelInfo info_;
   std::optional<weights::Checkpoint> checkpoint_;  ///< views of weights_ may point into its maps
+  ZeroBytes zeros_;                                ///< what they point to when there are shapes only
   Glm5NextDeviceWeights weights_;
   std::unique_ptr<Glm5NextVision> vision_;
   ops::Compute compute_ = ops::Compute::kF32;
@@ -144,4 +145,3 @@ class Glm5NextModel final : public Model {
 };
 
 }  // namespace lathe::models
-  ZeroBytes zeros_;                                ///< what they point to when there are shapes only

@@ -108,8 +108,8 @@ class CpuDevice final : public Device {
   void set_recorder(base::Recorder* recorder) override {
     recorder_ = recorder;
     note_ = {};
-    if (recorder == nullptr) context_.pool().set_recorder(nullptr);
     enqueued_ns_ = last_end_ns_ = base::now_ns();
+    if (recorder == nullptr) context_.pool().set_recorder(nullptr);
   }
   void annotate(const LaunchNote& note) override {
     note_ = note;
@@ -134,17 +134,17 @@ class CpuDevice final : public Device {
   base::Recorder* recorder_ = nullptr;
   PieceRecorder pieces_;
   LaunchNote note_;
-};
   int64_t enqueued_ns_ = 0;  ///< of the launch that annotate() announced
   int64_t last_end_ns_ = 0;  ///< of the launch before, while recording
+};
 
 }  // namespace
 
 std::span<const ops::Variant> reference_table() { return kernels::ref::reference_variants(); }
 
-Result<std::unique_ptr<Device>> make_cpu_device(const CpuOptions& options) {
 Result<IsaLevel> chosen_isa(const CpuOptions& options) { return choose_isa(options.isa, std::getenv("LATHE_ISA")); }
 
+Result<std::unique_ptr<Device>> make_cpu_device(const CpuOptions& options) {
   if (options.threads < 0) return err(Code::kInvalidArgument, "{} threads, expected at least 1 (0: one per processor)", options.threads);
   std::string isa = "reference";
   std::vector<ops::Variant> table;
