@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Checks and times the CUDA backend on a machine with a GPU, from a kit (kit.sh): conformance, models, kernels, memory checker. A short table last.
 #   tools/gpu/run.sh KIT OUT        from the root of the project; OUT gets logs and results.jsonl
+# Environment: STEPS (default: all of conformance golden bench peers memcheck racecheck counters), BENCH (parts of cuda_bench), SANITIZE (a test filter).
 set -uo pipefail
 kit=$(cd "$1" && pwd) out=$2
 mkdir -p "$out"
@@ -15,6 +16,7 @@ done
 summary=()
 step() {  # name, seconds, log lines to show, command…
   local name=$1 limit=$2 lines=$3
+  [[ " ${STEPS:-$name} " == *" $name "* ]] || return 0
   shift 3
   local begin=$SECONDS
   timeout "$limit" "$@" >"$out/$name.log" 2>&1
@@ -26,11 +28,17 @@ step() {  # name, seconds, log lines to show, command…
 nvidia-smi --query-gpu=name,driver_version,memory.total,clocks.sm --format=csv,noheader
 HEAD=25 step conformance 60 'FAILED|Failure|on [a-z0-9_]*:|PASSED|skipped|CHECK|CUDA' "$kit/bin/cuda_conformance_test" --gtest_brief=1
 HEAD=25 step golden 120 'FAILED|Failure|prompt|PASSED|SKIPPED|fallback|worst|picture|built-in|fast against|CHECK|CUDA' "$kit/bin/cuda_golden_test" --gtest_brief=1
-HEAD=60 step bench 120 '.' "$kit/bin/cuda_bench" "$out/results.jsonl"
+# shellcheck disable=SC2086
+HEAD=90 step bench 150 '.' "$kit/bin/cuda_bench" "$out/results.jsonl" ${BENCH:-}
 [ -e tools/gpu/peers.py ] && HEAD=14 step peers 45 '.' python3 tools/gpu/peers.py
 if command -v compute-sanitizer >/dev/null; then
   HEAD=8 step memcheck 60 'ERROR SUMMARY|Invalid|FAILED|PASSED' compute-sanitizer --error-exitcode 9 --tool memcheck "$kit/bin/cuda_conformance_test" --gtest_brief=1 --gtest_filter="${SANITIZE:-*tiles128:*stream128:*head128:*mma:*radix:*moe*plain:*index_keys*}"
   HEAD=8 step racecheck 60 'ERROR SUMMARY|RACECHECK|Race|FAILED|PASSED' compute-sanitizer --error-exitcode 9 --tool racecheck "$kit/bin/cuda_conformance_test" --gtest_brief=1 --gtest_filter="${SANITIZE:-*tiles128:*stream128:*head128:*mma:*radix:*moe*plain:*index_keys*}"
+fi
+if command -v ncu >/dev/null && [[ " ${STEPS:-} " == *" counters "* ]]; then
+  HEAD=400 step counters 90 'product<|experts<|Duration|Executed Ipc Active|Issue Slots Busy|DRAM Throughput|L2 Cache Thr|L1/TEX Cache|Registers|No Eligible|stall|pipe' \
+    ncu --clock-control none -k 'regex:product|experts' --section SpeedOfLight --section SchedulerStats --section WarpStateStats --section ComputeWorkloadAnalysis \
+    --metrics regex:smsp__average_warps_issue_stalled.*_per_issue_active,regex:sm__inst_executed_pipe_.*pct "$kit/bin/cuda_bench" /dev/null counters
 fi
 printf '%s; ' "${summary[@]}"
 echo

@@ -284,6 +284,13 @@ inline constexpr int kProductPartsMax = 8;
 void launch_product_plain(const ProductArgs* args, int count, void* stream);
 /// Fast mode, BF16 or FP8 weights: see fits_mma in variants_product.cc.
 void launch_product_mma(const ProductArgs* args, int count, void* stream);
+/// The same without leaves and heads, one dtype for all parts: see fits_wgmma there.
+void launch_product_wgmma(const ProductArgs* args, int count, void* stream);
+/// Bytes of shared memory that a block of a cluster may have, and those of its list of experts.
+inline constexpr int64_t kClusterSharedMax = 227 * 1024;
+inline constexpr int64_t kClusterJobBytes = 3712;
+/// Input channels beyond which launch_product_wgmma and the experts have no room for x.
+inline constexpr int kClusterColsMax = 32768;
 
 /// Values of gate, up, down, then scales of gate, up, down: `experts` pointers each. Travels with a launch, since the list of experts is host memory.
 inline constexpr int kExpertsMax = 448;
@@ -312,7 +319,9 @@ struct MoeArgs {
   float* hidden;
   float* leaves;
 };
-void launch_moe(const MoeArgs& args, const ExpertTable& table, bool mma, void* stream);
+enum class MoeRung : int32_t { kPlain, kMma, kWgmma };
+void launch_moe(const MoeArgs& args, const ExpertTable& table, MoeRung rung, void* stream);
+void launch_experts_wgmma(const MoeArgs& args, void* stream);  ///< the products of kWgmma
 
 struct VisionRopeArgs {
   float* qkv;

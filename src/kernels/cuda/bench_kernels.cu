@@ -49,6 +49,7 @@ __global__ void fill(void* data, Content content, float low, float high, int64_t
     if (content == Content::kF32) static_cast<float*>(data)[i] = value;
     if (content == Content::kBF16) static_cast<uint16_t*>(data)[i] = static_cast<uint16_t>(__float_as_uint(value) >> 16);
     if (content == Content::kF8) static_cast<uint8_t*>(data)[i] = static_cast<uint8_t>(bits & 0xBFu);  // never NaN
+    if (content == Content::kF8Tiny) static_cast<uint8_t*>(data)[i] = static_cast<uint8_t>(bits & 0x87u);
   }
 }
 

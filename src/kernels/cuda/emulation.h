@@ -32,7 +32,12 @@ uint64_t exchange(uint64_t mine, int lane);
 unsigned ballot(bool predicate);
 /// Every lane's words, [32][words], valid until the next warp operation.
 const uint32_t* gather(const uint32_t* mine, int words);
-void run(Dim3 grid, Dim3 block, int64_t shared_bytes, const std::function<void()>& thread);
+/// Barrier of all threads of a cluster in two halves; where memory of this block lies in another one.
+void cluster_arrive();
+void cluster_wait();
+void* remote_shared(void* mine, int rank);
+/// cluster: blocks along x that run at the same time and see each other's dynamic memory; their kernels have no static shared memory.
+void run(Dim3 grid, Dim3 block, int64_t shared_bytes, const std::function<void()>& thread, unsigned cluster = 1);
 
 template <class T>
 T exchange_as(T value, int lane) {
@@ -49,6 +54,8 @@ inline int lane() { return static_cast<int>(thread_index.x + block_size.x * (thr
 
 #define __global__ static
 #define __device__
+#define __host__
+#define __cluster_dims__(...)
 #define __forceinline__ inline
 #define __shared__ static
 #define __grid_constant__
@@ -61,6 +68,8 @@ inline int lane() { return static_cast<int>(thread_index.x + block_size.x * (thr
 #define LATHE_DYNAMIC_SHARED(T, name) T* const name = static_cast<T*>(::lathe::kernels::cuda::emulated::dynamic_shared())
 #define LATHE_LAUNCH(kernel, grid, block, shared_bytes, stream, ...) \
   (static_cast<void>(stream), ::lathe::kernels::cuda::emulated::run(grid, block, shared_bytes, [&]() { (kernel)(__VA_ARGS__); }))
+#define LATHE_LAUNCH_CLUSTER(kernel, cluster, grid, block, shared_bytes, stream, ...) \
+  (static_cast<void>(stream), ::lathe::kernels::cuda::emulated::run(grid, block, shared_bytes, [&]() { (kernel)(__VA_ARGS__); }, cluster))
 
 struct alignas(16) float4 {
   float x, y, z, w;

@@ -38,4 +38,6 @@ inline int multiprocessors() {
                            static_cast<int>(shared_bytes));                                                           \
     lathe_kernel<<<grid, block, static_cast<size_t>(shared_bytes), static_cast<cudaStream_t>(stream)>>>(__VA_ARGS__); \
   } while (false)
+/// The kernel itself says how large its clusters are (__cluster_dims__).
+#define LATHE_LAUNCH_CLUSTER(kernel, cluster, grid, block, shared_bytes, stream, ...) LATHE_LAUNCH(kernel, grid, block, shared_bytes, stream, __VA_ARGS__)
 #endif

@@ -33,6 +33,13 @@ bool fits_mma(const MatrixView& m, Compute compute, int64_t leaf) {
   return m.cols() % each == 0 && m.values.step(0) % each == 0 && leaf % each == 0 && reinterpret_cast<uintptr_t>(m.values.data) % 16 == 0;
 }
 
+/// Clusters of blocks (cluster_tile.h): the same weights, without leaves, scale blocks as wide as their own.
+bool fits_wgmma(const MatrixView& m, Compute compute) {
+  if (!fits_mma(m, compute, 0) || m.cols() > kClusterColsMax) return false;
+  return !m.scaled() || (m.block_cols == 128 && m.col_offset % 128 == 0);
+}
+bool alike(const MatrixView& a, const MatrixView& b) { return a.values.dtype == b.values.dtype && a.scaled() == b.scaled(); }
+
 ProductArgs product(const MatrixView& weight, const View& bias, const View& x, Compute compute) {
   const Matrix m = matrix_of(weight);
   return {.weight = m,
@@ -56,16 +63,9 @@ ProductArgs product(const MatrixView& weight, const View& bias, const View& x, C
           .fast = compute == Compute::kBF16};
 }
 
-template <bool kMma>
-void launch(const ProductArgs* args, int count, void* stream) {
-  if (kMma) {
-    launch_product_mma(args, count, stream);
-  } else {
-    launch_product_plain(args, count, stream);
-  }
-}
+using LaunchProduct = void (*)(const ProductArgs* args, int count, void* stream);
 
-template <bool kMma>
+template <LaunchProduct kLaunch>
 void matmul(const void* params, const LaunchContext& context) {
   const auto& p = as<ops::MatmulParams>(params);
   std::array<ProductArgs, kProductPartsMax> args{};
@@ -78,7 +78,7 @@ void matmul(const void* params, const LaunchContext& context) {
     a.y_node = a.partial ? part.y.step(0) : 0;
     a.leaf_channels = narrow(part.leaf_channels), a.leaf_begin = narrow(part.leaf_begin), a.leaf_total = narrow(part.leaf_total);
   }
-  launch<kMma>(args.data(), p.part_count, context.stream);
+  kLaunch(args.data(), p.part_count, context.stream);
 }
 template <bool kMma>
 bool matmul_fits(const void* params) {
@@ -88,7 +88,14 @@ bool matmul_fits(const void* params) {
   });
 }
 
-template <bool kMma>
+bool matmul_fits_wgmma(const void* params) {
+  const auto& p = as<ops::MatmulParams>(params);
+  return std::all_of(p.parts.begin(), p.parts.begin() + p.part_count, [&](const ops::MatmulPart& part) {
+    return part.leaf_channels == 0 && fits_wgmma(part.weight, p.compute) && alike(part.weight, p.parts[0].weight);
+  });
+}
+
+template <LaunchProduct kLaunch>
 void gate_up(const void* params, const LaunchContext& context) {
   const auto& p = as<ops::GateUpParams>(params);
   const int64_t tokens = p.x.dim(0);
@@ -97,7 +104,7 @@ void gate_up(const void* params, const LaunchContext& context) {
   auto* const both = static_cast<float*>(scratch(context, 2 * tokens * inner * 4));
   std::array<ProductArgs, 2> args{product(p.gate, p.gate_bias, p.x, p.compute), product(p.up, p.up_bias, p.x, p.compute)};
   for (size_t i = 0; i < 2; ++i) args[i].y = both + static_cast<int64_t>(i) * tokens * inner, args[i].y_stride = inner;
-  launch<kMma>(args.data(), 2, context.stream);
+  kLaunch(args.data(), 2, context.stream);
   launch_swiglu(
       {.a = {args[0].y, inner}, .b = {args[1].y, inner}, .out = rows_of(p.out), .tokens = narrow(tokens), .width = narrow(inner), .limit = p.limit},
       context.stream);
@@ -106,8 +113,12 @@ bool gate_up_fits_mma(const void* params) {
   const auto& p = as<ops::GateUpParams>(params);
   return fits_mma(p.gate, p.compute, 0) && fits_mma(p.up, p.compute, 0);
 }
+bool gate_up_fits_wgmma(const void* params) {
+  const auto& p = as<ops::GateUpParams>(params);
+  return fits_wgmma(p.gate, p.compute) && fits_wgmma(p.up, p.compute) && alike(p.gate, p.up);
+}
 
-template <bool kMma>
+template <LaunchProduct kLaunch>
 void mla_unabsorb(const void* params, const LaunchContext& context) {
   const auto& p = as<ops::MlaUnabsorbParams>(params);
   ProductArgs args = product(p.kv_b.matrix, {}, p.z, p.compute);
@@ -115,7 +126,7 @@ void mla_unabsorb(const void* params, const LaunchContext& context) {
   args.y = p.out.f32(), args.y_stride = p.out.step(0), args.y_head = p.out.step(1);
   args.heads = narrow(p.z.dim(1));
   args.head_rows = p.kv_b.nope + p.kv_b.value, args.first_row = p.kv_b.nope, args.rows = p.kv_b.value;
-  launch<kMma>(&args, 1, context.stream);
+  kLaunch(&args, 1, context.stream);
 }
 
 void route(const void* params, const LaunchContext& context) {
@@ -148,6 +159,14 @@ bool moe_fits(const void* params) {
   const auto& p = as<ops::MoeParams>(params);
   return p.gate.count <= kExpertsMax && p.ids.dim(1) <= 64 && alike(p.gate) && alike(p.up) && alike(p.down);
 }
+bool moe_fits_wgmma(const void* params) {
+  const auto& p = as<ops::MoeParams>(params);
+  if (!moe_fits(params)) return false;
+  for (const ops::MatrixStack* stack : {&p.gate, &p.up, &p.down}) {
+    if (!std::all_of(stack->items, stack->items + stack->count, [&](const MatrixView& m) { return fits_wgmma(m, p.compute); })) return false;
+  }
+  return p.gate.count == 0 || (alike(p.gate.items[0], p.up.items[0]) && alike(p.gate.items[0], p.down.items[0]));
+}
 bool moe_fits_mma(const void* params) {
   const auto& p = as<ops::MoeParams>(params);
   if (!moe_fits(params)) return false;
@@ -157,7 +176,7 @@ bool moe_fits_mma(const void* params) {
   return true;
 }
 
-template <bool kMma>
+template <MoeRung kRung>
 void moe(const void* params, const LaunchContext& context) {
   const auto& p = as<ops::MoeParams>(params);
   const int64_t tokens = p.x.dim(0);
@@ -214,20 +233,22 @@ void moe(const void* params, const LaunchContext& context) {
                .lists = static_cast<int32_t*>(take(2)),
                .hidden = static_cast<float*>(take(3)),
                .leaves = static_cast<float*>(take(4))};
-  launch_moe(args, table, kMma, context.stream);
+  launch_moe(args, table, kRung, context.stream);
 }
 
 constexpr std::array kTable = {
-    ops::Variant{.op = OpId::kMatmul, .name = "mma", .supports = matmul_fits<true>, .run = matmul<true>},
-    ops::Variant{.op = OpId::kMatmul, .name = "plain", .supports = matmul_fits<false>, .run = matmul<false>},
-    ops::Variant{.op = OpId::kGateUp, .name = "mma", .supports = gate_up_fits_mma, .run = gate_up<true>},
-    ops::Variant{.op = OpId::kGateUp, .name = "plain", .supports = any, .run = gate_up<false>},
+    ops::Variant{.op = OpId::kMatmul, .name = "wgmma", .supports = matmul_fits_wgmma, .run = matmul<launch_product_wgmma>},
+    ops::Variant{.op = OpId::kMatmul, .name = "mma", .supports = matmul_fits<true>, .run = matmul<launch_product_mma>},
+    ops::Variant{.op = OpId::kMatmul, .name = "plain", .supports = matmul_fits<false>, .run = matmul<launch_product_plain>},
+    ops::Variant{.op = OpId::kGateUp, .name = "wgmma", .supports = gate_up_fits_wgmma, .run = gate_up<launch_product_wgmma>},
+    ops::Variant{.op = OpId::kGateUp, .name = "mma", .supports = gate_up_fits_mma, .run = gate_up<launch_product_mma>},
+    ops::Variant{.op = OpId::kGateUp, .name = "plain", .supports = any, .run = gate_up<launch_product_plain>},
     ops::Variant{
         .op = OpId::kMlaUnabsorb,
         .name = "mma",
         .supports = [](const void* p) { return fits_mma(as<ops::MlaUnabsorbParams>(p).kv_b.matrix, as<ops::MlaUnabsorbParams>(p).compute, 0); },
-        .run = mla_unabsorb<true>},
-    ops::Variant{.op = OpId::kMlaUnabsorb, .name = "plain", .supports = any, .run = mla_unabsorb<false>},
+        .run = mla_unabsorb<launch_product_mma>},
+    ops::Variant{.op = OpId::kMlaUnabsorb, .name = "plain", .supports = any, .run = mla_unabsorb<launch_product_plain>},
     ops::Variant{.op = OpId::kRoute,
                  .name = "warp",
                  .supports =
@@ -235,8 +256,9 @@ constexpr std::array kTable = {
                        return as<ops::RouteParams>(p).logits.dim(1) <= kRouteExpertsMax && as<ops::RouteParams>(p).groups <= kRouteExpertsMax;
                      },
                  .run = route},
-    ops::Variant{.op = OpId::kMoe, .name = "mma", .supports = moe_fits_mma, .run = moe<true>},
-    ops::Variant{.op = OpId::kMoe, .name = "plain", .supports = moe_fits, .run = moe<false>},
+    ops::Variant{.op = OpId::kMoe, .name = "wgmma", .supports = moe_fits_wgmma, .run = moe<MoeRung::kWgmma>},
+    ops::Variant{.op = OpId::kMoe, .name = "mma", .supports = moe_fits_mma, .run = moe<MoeRung::kMma>},
+    ops::Variant{.op = OpId::kMoe, .name = "plain", .supports = moe_fits, .run = moe<MoeRung::kPlain>},
 };
 
 }  // namespace
