@@ -10,8 +10,8 @@
 namespace lathe::base {
 namespace {
 
-// About 20 µs: longer than the gap between two launches of a decode step, shorter than a scheduling quantum.
-constexpr int kSpins = 400;
+// About 40 µs: longer than the gaps inside a decode step and between two (a sleeper takes 16 µs to wake), shorter than a scheduling quantum.
+constexpr int kSpins = 1600;
 
 void relax() {
 #if defined(__x86_64__)
@@ -23,7 +23,8 @@ void relax() {
 
 }  // namespace
 
-ThreadPool::ThreadPool(int threads) : threads_(threads), last_end_ns_(static_cast<size_t>(std::max(threads, 0))) {
+ThreadPool::ThreadPool(int threads)
+    : threads_(threads), shares_(static_cast<size_t>(std::max(threads, 0))), last_end_ns_(static_cast<size_t>(std::max(threads, 0))) {
   LATHE_CHECK(threads >= 1, "threads {}", threads);
   for (int worker = 1; worker < threads; ++worker) helpers_.emplace_back([this, worker] { worker_main(worker); });
 }
@@ -43,21 +44,30 @@ void ThreadPool::set_recorder(Recorder* recorder, const char* name) {
 
 void ThreadPool::work(int worker) {
   if (recorder_ != nullptr) return work_recorded(worker);
-  for (int64_t task = next_.fetch_add(1, std::memory_order_relaxed); task < tasks_; task = next_.fetch_add(1, std::memory_order_relaxed)) {
-    (*body_)(task, worker);
+  int offset = 0;
+  for (int64_t task = take(worker, offset); task >= 0; task = take(worker, offset)) (*body_)(task, worker);
+}
+
+int64_t ThreadPool::take(int worker, int& offset) {
+  for (; offset < threads_; ++offset) {
+    const int from = (worker + offset) % threads_;
+    const int64_t task = shares_[static_cast<size_t>(from)].next.fetch_add(1, std::memory_order_relaxed);
+    if (task < share_begin(from + 1)) return task;
   }
+  return -1;
 }
 
 void ThreadPool::work_recorded(int worker) {
-  int64_t task = next_.fetch_add(1, std::memory_order_relaxed);
-  if (task >= tasks_) return;
+  int offset = 0;
+  int64_t task = take(worker, offset);
+  if (task < 0) return;
   const int64_t start = now_ns();
   int64_t& last = last_end_ns_[static_cast<size_t>(worker)];
   const int64_t ready = std::max(enqueued_ns_, last);
   if (worker != 0 && last != 0) {
     recorder_->span({.name = "idle", .category = "wait", .ready_ns = last, .start_ns = last, .end_ns = start, .worker = worker});
   }
-  for (; task < tasks_; task = next_.fetch_add(1, std::memory_order_relaxed)) (*body_)(task, worker);
+  for (; task >= 0; task = take(worker, offset)) (*body_)(task, worker);
   last = now_ns();
   recorder_->span({.name = name_, .category = "piece", .ready_ns = ready, .start_ns = start, .end_ns = last, .worker = worker});
 }
@@ -96,7 +106,7 @@ void ThreadPool::for_each(int64_t tasks, FunctionRef<void(int64_t task, int work
   tasks_ = tasks;
   body_ = &body;
   enqueued_ns_ = recorder_ ? now_ns() : 0;
-  next_.store(0, std::memory_order_relaxed);
+  for (int worker = 0; worker < threads_; ++worker) shares_[static_cast<size_t>(worker)].next.store(share_begin(worker), std::memory_order_relaxed);
   running_.store(threads_ - 1, std::memory_order_relaxed);
   epoch_.fetch_add(1, std::memory_order_release);
   epoch_.notify_all();

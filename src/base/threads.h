@@ -37,6 +37,13 @@ class ThreadPool {
   void set_recorder(Recorder* recorder, const char* name = "pool");
 
  private:
+  /// A worker's own tasks: a contiguous range, the same in every call with as many tasks, so that what it read and wrote last time is in its caches.
+  struct alignas(64) Share {
+    std::atomic<int64_t> next{0};  ///< next task to take
+  };
+  int64_t share_begin(int worker) const { return tasks_ * worker / threads_; }
+  /// A task of the worker's own share, then of the others'; −1 when none is left. `offset`: 0 at first, how far it has come.
+  int64_t take(int worker, int& offset);
   void work(int worker);
   void work_recorded(int worker);
   void wait_for_helpers();
@@ -44,10 +51,10 @@ class ThreadPool {
 
   int threads_;
   std::atomic<uint64_t> epoch_{0};  ///< number of for_each calls begun; workers wait for it to change
-  std::atomic<int64_t> next_{0};    ///< next task to take
   std::atomic<int> running_{0};     ///< helpers that have not finished the current epoch
   std::atomic<bool> stop_{false};
   int64_t tasks_ = 0;
+  std::vector<Share> shares_;
   const FunctionRef<void(int64_t, int)>* body_ = nullptr;
   Recorder* recorder_ = nullptr;
   const char* name_ = "pool";

@@ -41,15 +41,19 @@ class Recurrence {
     const int32_t* const begin = p_.batch.begin.i32();
     const int64_t sequences = p_.batch.sequences();
     LATHE_COUNT(context_, kBytesRead, (3 * sequences + 1 + rows_) * 4);
-    if (rows_ > 0 && heads_ > 0) allocate();
+    if (rows_ > 0 && heads_ > 0 && !allocate()) return;
     int64_t first = 0;
     for (int64_t row = 0; heads_ > 0 && row < rows_; row += chunk_) {
       const int64_t end = std::min(rows_, row + chunk_);
-      prepare(row, end);
       while (begin[first + 1] <= row) ++first;
       int64_t last = first;
       while (last < sequences && begin[last] < end) ++last;
       const int64_t units = heads_ * (state_tiles_ * (pair_ ? 2 : 1) + m_tiles_);
+      if (last - first == end - row && (end - row) * heads_ >= context_.pool->threads()) {
+        by_head(first, row, end, units);
+        continue;
+      }
+      prepare(row, end);
       const auto task = [&](int64_t index, int worker) { sequence_piece(first + index / units, index % units, row, end, worker); };
       const int64_t tasks = (last - first) * units;
       if ((end - row) * heads_ * keys_ * values_ < 2 * kInlineElements) {
@@ -64,32 +68,49 @@ class Recurrence {
   }
 
  private:
-  void allocate() {
+  /// False: no memory.
+  bool allocate() {
     const int64_t row_bytes = heads_ * 3 * part_ * 4;
     chunk_ = std::clamp<int64_t>(kPreparedBytes / row_bytes, 1, rows_);
     waiting_stride_ = values_ + (pair_ ? keys_ + values_ : 0);
     // Two areas in turn: in one launch a task may read what goes on into a chunk while another writes what goes on into the next.
     const int64_t waiting = chunk_ < rows_ ? 2 * heads_ * keys_ * waiting_stride_ * 4 : 0;
     prepared_ = static_cast<float*>(context_.scratch->shared(chunk_ * row_bytes + waiting));
+    if (prepared_ == nullptr) return false;
     waiting_ = prepared_ + chunk_ * heads_ * 3 * part_;
+    return true;
+  }
+
+  /// One row of each sequence: whoever prepares a head runs its columns too. Prepared vectors that another core wrote cost more than the columns themselves.
+  void by_head(int64_t first, int64_t row, int64_t end, int64_t units) {
+    const auto task = [&](int64_t index, int worker) {
+      prepare_heads(row, index, index + 1);
+      for (int64_t unit = index % heads_; unit < units; unit += heads_) sequence_piece(first + index / heads_, unit, row, end, worker);
+    };
+    const int64_t tasks = (end - row) * heads_;
+    if (tasks * keys_ * values_ >= 2 * kInlineElements) return context_.pool->for_each(tasks, task);
+    for (int64_t i = 0; i < tasks; ++i) task(i, 0);
   }
 
   void prepare(int64_t begin, int64_t end) {
+    for_pieces(context_, (end - begin) * heads_, 8 * keys_, [&](int64_t from, int64_t to, int) { prepare_heads(begin, from, to); });
+  }
+
+  /// Heads [from, to) of the rows from `begin` on, numbered row by row.
+  void prepare_heads(int64_t begin, int64_t from, int64_t to) {
     const float scale = 1.0f / std::sqrt(static_cast<float>(keys_));
-    for_pieces(context_, (end - begin) * heads_, 8 * keys_, [&](int64_t from, int64_t to, int) {
-      for (int64_t i = from; i < to; ++i) {
-        const int64_t t = begin + i / heads_, h = i % heads_;
-        float* const out = prepared_ + i * 3 * part_;
-        isa_.l2_norm(p_.q.f32() + t * p_.q.step(0) + h * p_.q.step(1), keys_, scale, 1e-6f, out);
-        isa_.l2_norm(p_.k.f32() + t * p_.k.step(0) + h * p_.k.step(1), keys_, 1.0f, 1e-6f, out + part_);
-        isa_.expm1(p_.g.f32() + t * p_.g.step(0) + h * keys_, keys_, out + 2 * part_);
-      }
-      LATHE_COUNT(context_, kRowsNormalised, 2 * (to - from));
-      LATHE_COUNT(context_, kDivisions, 2 * (to - from));
-      LATHE_COUNT(context_, kFlops, 6 * keys_ * (to - from));
-      LATHE_COUNT(context_, kExponentials, keys_ * (to - from));
-      LATHE_COUNT(context_, kBytesRead, 3 * keys_ * 4 * (to - from));
-    });
+    for (int64_t i = from; i < to; ++i) {
+      const int64_t t = begin + i / heads_, h = i % heads_;
+      float* const out = prepared_ + i * 3 * part_;
+      isa_.l2_norm(p_.q.f32() + t * p_.q.step(0) + h * p_.q.step(1), keys_, scale, 1e-6f, out);
+      isa_.l2_norm(p_.k.f32() + t * p_.k.step(0) + h * p_.k.step(1), keys_, 1.0f, 1e-6f, out + part_);
+      isa_.expm1(p_.g.f32() + t * p_.g.step(0) + h * keys_, keys_, out + 2 * part_);
+    }
+    LATHE_COUNT(context_, kRowsNormalised, 2 * (to - from));
+    LATHE_COUNT(context_, kDivisions, 2 * (to - from));
+    LATHE_COUNT(context_, kFlops, 6 * keys_ * (to - from));
+    LATHE_COUNT(context_, kExponentials, keys_ * (to - from));
+    LATHE_COUNT(context_, kBytesRead, 3 * keys_ * 4 * (to - from));
   }
 
   void sequence_piece(int64_t s, int64_t unit, int64_t row, int64_t end, int worker) {
@@ -103,6 +124,7 @@ class Recurrence {
     // Whole vectors may go straight between the state pools; a local tile has room for the rest.
     work.direct = piece == Piece::kState && stop - begin == 1 && work.width % isa_.lanes == 0 && p_.state_out.i32()[begin] >= 0;
     work.tile = static_cast<float*>(context_.scratch->local(worker, 2 * keys_ * tile_stride_ * 4));
+    if (work.tile == nullptr) return;
     work.zeros = work.tile + keys_ * tile_stride_;
     if (work.direct) {
       one_token(work, begin, row);

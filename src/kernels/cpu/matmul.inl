@@ -1,5 +1,5 @@
 // Panels and tiles in float, for every level (matmul_isa.h). Included once per level by matmul_<level>.cc, after simd.h.
-#include "kernels/cpu/tile.inl"
+#include "kernels/cpu/direct.inl"
 
 namespace lathe::kernels::cpu::LATHE_ISA {
 namespace {
@@ -115,6 +115,25 @@ constexpr TileFn kTiles[] = {nullptr, tile<1, FloatStep>, tile<2, FloatStep>, ti
 #endif
 static_assert(sizeof kTiles / sizeof kTiles[0] == kTileRows + 1);
 
+/// Weights as a product takes them in floats; kFold: times the factor of their block.
+template <class From, bool kFold = false>
+struct FloatDecode {
+  static constexpr int kSteps = From::kSteps;
+  static constexpr bool kFolds = kFold;
+  inline __attribute__((always_inline)) void operator()(Vi raw, Vf scale, Vi (&out)[kSteps]) const {
+    Vf parts[kSteps];
+    From::decode(raw, parts);
+#pragma GCC unroll 4
+    for (int s = 0; s < kSteps; ++s) out[s] = as_int(kFold ? mul(parts[s], scale) : parts[s]);
+  }
+};
+template <class From, bool kFold = false>
+struct FloatDirect {
+  static constexpr DirectFn kByRows[kDirectRowsMax + 1] = {nullptr, direct<1, FloatDecode<From, kFold>, FloatStep>,
+                                                           direct<2, FloatDecode<From, kFold>, FloatStep>,
+                                                           direct<3, FloatDecode<From, kFold>, FloatStep>, nullptr};
+};
+
 constexpr MatmulIsa base_level() {
   MatmulIsa isa;
   isa.width = 2 * kLanes;
@@ -126,6 +145,13 @@ constexpr MatmulIsa base_level() {
   isa.pack_f32_rounded = pack<Rounded<FromF32>>;
   isa.pack_f16_rounded = pack<Rounded<FromF16>>;
   isa.tile = kTiles;
+  isa.direct_f32 = FloatDirect<FromF32>::kByRows;
+  isa.direct_bf16 = FloatDirect<FromBf16>::kByRows;
+  isa.direct_f16 = FloatDirect<FromF16>::kByRows;
+  isa.direct_f8 = FloatDirect<FromF8>::kByRows;
+  isa.direct_f8_scaled = FloatDirect<FromF8, true>::kByRows;
+  isa.direct_f32_rounded = FloatDirect<Rounded<FromF32>>::kByRows;
+  isa.direct_f16_rounded = FloatDirect<Rounded<FromF16>>::kByRows;
   isa.round_bf16 = round_bf16_rows;
   isa.to_bf16 = to_bf16_rows;
   isa.add = add_rows;

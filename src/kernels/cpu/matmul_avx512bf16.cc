@@ -7,7 +7,7 @@
 #include "kernels/cpu/matmul_isa.h"
 #include "kernels/cpu/simd.h"
 
-#include "kernels/cpu/tile.inl"
+#include "kernels/cpu/direct.inl"
 
 namespace lathe::kernels::cpu::avx512bf16 {
 namespace {
@@ -66,9 +66,27 @@ constexpr F8Tables make_tables() {
 }
 constexpr F8Tables kF8 = make_tables();
 
+struct DecodeBf16 {
+  static constexpr int kSteps = 1;
+  static constexpr bool kFolds = false;
+  inline __attribute__((always_inline)) void operator()(Vi raw, Vf, Vi (&out)[1]) const { out[0] = raw; }
+};
+struct DecodeF8 {
+  static constexpr int kSteps = 2;
+  static constexpr bool kFolds = false;
+  __m512i low0 = iload(kF8.low).v, low1 = iload(kF8.low + 64).v, high0 = iload(kF8.high).v, high1 = iload(kF8.high + 64).v;
+  __m512i sign = _mm512_set1_epi8(static_cast<char>(0x80));
+
+  inline __attribute__((always_inline)) void operator()(Vi raw, Vf, Vi (&out)[2]) const {
+    const Vi low = {_mm512_permutex2var_epi8(low0, raw.v, low1)};
+    const Vi high = {_mm512_ternarylogic_epi32(_mm512_permutex2var_epi8(high0, raw.v, high1), raw.v, sign, 0xF8)};  // high | (raw & sign)
+    out[0] = low_bytes(low, high);
+    out[1] = high_bytes(low, high);
+  }
+};
+
 void pack_f8(const PackArgs& args) {
-  const __m512i low0 = iload(kF8.low).v, low1 = iload(kF8.low + 64).v, high0 = iload(kF8.high).v, high1 = iload(kF8.high + 64).v;
-  const __m512i sign = _mm512_set1_epi8(static_cast<char>(0x80));
+  const DecodeF8 decode;
   const int64_t steps = (args.channels + 7) / 8;
   for (int group = 0; group < 2; ++group) {
     const char* const* const rows = args.rows + group * 16;
@@ -78,11 +96,11 @@ void pack_f8(const PackArgs& args) {
         const bool full = at + 16 <= args.channels;
         if (at % 64 == 0) prefetch_rows(rows + i, at + args.prefetch);
         const Vi raw = full ? load_parts(rows + i, at) : load_tail(rows + i, at, args.channels - at);
-        const Vi low = {_mm512_permutex2var_epi8(low0, raw.v, low1)};
-        const Vi high = {_mm512_ternarylogic_epi32(_mm512_permutex2var_epi8(high0, raw.v, high1), raw.v, sign, 0xF8)};  // high | (raw & sign)
+        Vi parts[2];
+        decode(raw, zero(), parts);
         float* const to = out + at / 8 * kGroup + i * 16;
-        istore(to, low_bytes(low, high));
-        if (full || at + 8 < args.channels) istore(to + kGroup, high_bytes(low, high));
+        istore(to, parts[0]);
+        if (full || at + 8 < args.channels) istore(to + kGroup, parts[1]);
       }
     }
   }
@@ -92,11 +110,19 @@ constexpr TileFn kTiles[] = {nullptr,           tile<1, PairStep>, tile<2, PairS
                              tile<4, PairStep>, tile<5, PairStep>, tile<6, PairStep>};
 static_assert(sizeof kTiles / sizeof kTiles[0] == kTileRows + 1);
 
+template <class Decode>
+struct PairDirect {
+  static constexpr DirectFn kByRows[kDirectRowsMax + 1] = {nullptr, direct<1, Decode, PairStep>, direct<2, Decode, PairStep>,
+                                                           direct<3, Decode, PairStep>, direct<4, Decode, PairStep>};
+};
+
 constexpr PairIsa pairs() {
   PairIsa isa;
   isa.pack_bf16 = pack_bf16;
   isa.pack_f8 = pack_f8;
   isa.tile = kTiles;
+  isa.direct_bf16 = PairDirect<DecodeBf16>::kByRows;
+  isa.direct_f8 = PairDirect<DecodeF8>::kByRows;
   return isa;
 }
 

@@ -36,7 +36,25 @@ struct TileArgs {
 };
 using TileFn = void (*)(const TileArgs& args);
 
+/// A leaf of a panel times a few rows of x, straight from the weights: same bits as pack and tile. Every segment is a multiple of 16 bytes.
+struct DirectArgs {
+  const char* weights = nullptr;  ///< first channel of the leaf in the panel's first row
+  int64_t row_bytes = 0;          ///< from row to row
+  int64_t present = 0;            ///< rows of the panel that the matrix has, at least 1
+  int64_t bytes = 0;              ///< of the leaf in a row
+  int64_t ahead = 0;              ///< from a byte to the one that will be wanted next, while that is in the leaf
+  int64_t wrap = 0;               ///< the same where it is not
+  const float* scales = nullptr;  ///< null, or one factor per block along the leaf, the same for all rows of the panel
+  int64_t first_block = 0;        ///< bytes of the leaf in its first block
+  int64_t block = 0;              ///< bytes of a block
+  const char* x = nullptr;        ///< first channel of the leaf in the first row of x
+  int64_t x_stride = 0;
+  float* total = nullptr;  ///< [rows][width]: the leaf's sums
+};
+using DirectFn = void (*)(const DirectArgs& args);
+
 constexpr int kPanelWidthMax = 32;
+constexpr int kDirectRowsMax = 4;
 
 /// One level.
 struct MatmulIsa {
@@ -49,6 +67,14 @@ struct MatmulIsa {
   PackFn pack_f32_rounded = nullptr;  ///< rounded to BF16 on the way
   PackFn pack_f16_rounded = nullptr;
   const TileFn* tile = nullptr;  ///< [tile_rows + 1], by rows
+  // [kDirectRowsMax + 1], by rows; null where the level has none.
+  const DirectFn* direct_f32 = nullptr;
+  const DirectFn* direct_bf16 = nullptr;
+  const DirectFn* direct_f16 = nullptr;
+  const DirectFn* direct_f8 = nullptr;
+  const DirectFn* direct_f8_scaled = nullptr;  ///< every element times its factor (exact mode)
+  const DirectFn* direct_f32_rounded = nullptr;
+  const DirectFn* direct_f16_rounded = nullptr;
   /// out[i] = x[i] rounded to BF16, as float.
   void (*round_bf16)(const float* x, int64_t count, float* out) = nullptr;
   /// out[i] = x[i] as BF16.
@@ -64,6 +90,8 @@ struct PairIsa {
   PackFn pack_bf16 = nullptr;
   PackFn pack_f8 = nullptr;
   const TileFn* tile = nullptr;  ///< [tile_rows + 1], by rows
+  const DirectFn* direct_bf16 = nullptr;
+  const DirectFn* direct_f8 = nullptr;
 };
 
 extern const MatmulIsa kMatmulScalar, kMatmulAvx2, kMatmulAvx512;

@@ -19,6 +19,7 @@ namespace lathe::kernels::cpu {
 namespace {
 
 constexpr int64_t kSegment = 128;
+constexpr int64_t kPrefetchBytes = 512;  // 16 rows of them cover the latency of the third-level cache
 
 struct Level {
   const MatmulIsa* base = nullptr;
@@ -62,6 +63,12 @@ class PanelSource {
             : type == DType::kBF16 ? isa_->pack_bf16
                                    : isa_->pack_f8;
     tiles_ = pairs ? level.pairs->tile : isa_->tile;
+    direct_ = pairs                                              ? (type == DType::kBF16 ? level.pairs->direct_bf16 : level.pairs->direct_f8)
+              : type == DType::kF32                              ? (round ? isa_->direct_f32_rounded : isa_->direct_f32)
+              : type == DType::kF16                              ? (round ? isa_->direct_f16_rounded : isa_->direct_f16)
+              : type == DType::kBF16                             ? isa_->direct_bf16
+              : matrix.scaled() && compute == ops::Compute::kF32 ? isa_->direct_f8_scaled
+                                                                 : isa_->direct_f8;
     fold_scale_ = matrix.scaled() && compute == ops::Compute::kF32;
     late_scale_ = matrix.scaled() && !fold_scale_;
     element_bytes_ = static_cast<int64_t>(tensor::dtype_bytes(type));
@@ -127,6 +134,35 @@ class PanelSource {
     if (!late_scale_) args.scale = nullptr;
     tiles_[count](args);
   }
+  /// Runs channels [begin, end), a leaf, of a panel over `count` rows of x without packing. False: not for these sizes, nothing is done.
+  bool direct(const Rows& x, int64_t row, int64_t count, int64_t panel, int64_t begin, int64_t end, float* total) const {
+    if (direct_ == nullptr || count > kDirectRowsMax || direct_[count] == nullptr || begin >= end) return false;
+    const int64_t first = panel * width(), present = std::min<int64_t>(width(), outputs() - first);
+    const int64_t unit = 16 / element_bytes_;  // channels of a step: segments begin and end with one
+    const int64_t step = matrix_->values.step(0) * element_bytes_;
+    DirectArgs args{.weights = static_cast<const char*>(matrix_->values.data) + first * step + begin * element_bytes_,
+                    .row_bytes = step,
+                    .present = present,
+                    .bytes = (end - begin) * element_bytes_,
+                    .x = x.at(row, begin, format_),
+                    .x_stride = x.stride,
+                    .total = total};
+    if ((end - begin) % unit != 0) return false;
+    if (matrix_->scaled()) {
+      const int64_t row_block = (first + matrix_->row_offset) / matrix_->block_rows, column = begin + matrix_->col_offset;
+      const int64_t left = matrix_->block_cols - column % matrix_->block_cols;
+      if ((first + present - 1 + matrix_->row_offset) / matrix_->block_rows != row_block) return false;
+      if (left % unit != 0 || matrix_->block_cols % unit != 0) return false;
+      args.scales = static_cast<const float*>(matrix_->scales.data) + row_block * matrix_->scales.step(0) + column / matrix_->block_cols;
+      args.first_block = left * element_bytes_, args.block = matrix_->block_cols * element_bytes_;
+    }
+    // Leaves: the next one of the same rows. Whole rows: on in the row, then the group below.
+    const bool whole = begin == 0 && end == channels();
+    args.ahead = whole ? std::min<int64_t>(kPrefetchBytes, args.bytes) : args.bytes;
+    args.wrap = whole ? width() / 2 * step + args.ahead - args.bytes : args.bytes;
+    direct_[count](args);
+    return true;
+  }
   /// Bytes of a packed segment of that many channels.
   int64_t packed_bytes(int64_t channels) const {
     return (format_ == RowFormat::kPairs ? round_up(channels, 8) * 2 : round_up(channels, 4) * 4) * width();
@@ -161,6 +197,7 @@ class PanelSource {
   int64_t leaf_ = 0;
   PackFn pack_ = nullptr;
   const TileFn* tiles_ = nullptr;
+  const DirectFn* direct_ = nullptr;
   bool fold_scale_ = false;
   bool late_scale_ = false;
   int64_t element_bytes_ = 1;
@@ -223,6 +260,12 @@ class PanelRun {
   void leaf(int64_t leaf, float* total) {
     const int64_t first = leaf * source_.leaf_channels(), last = std::min(first + source_.leaf_channels(), source_.channels());
     if (first >= last) std::fill_n(total, count_ * source_.width(), 0.0f);
+    if (!whole_ && source_.direct(*x_, row_, count_, panel_, first, last, total)) {
+      LATHE_COUNT(context_, kWeightBytes, present_ * (last - first) * source_.element_bytes());
+      LATHE_COUNT(context_, kBytesRead, present_ * (last - first) * source_.element_bytes());
+      LATHE_COUNT(context_, kFlops, 2 * count_ * present_ * (last - first));
+      return;
+    }
     for (int64_t at = first, end = 0; at < last; at = end) {
       end = source_.segment_end(at, !whole_);
       if (!whole_) {

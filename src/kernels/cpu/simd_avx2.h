@@ -112,6 +112,11 @@ LATHE_INLINE Vi load_parts(const char* const* rows, int64_t offset) {
   const __m256i v = _mm256_castsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(rows[0] + offset)));
   return {_mm256_inserti128_si256(v, _mm_loadu_si128(reinterpret_cast<const __m128i*>(rows[4] + offset)), 1)};
 }
+/// 128-bit part q gets the 16 bytes at p + q · step.
+LATHE_INLINE Vi load_strided(const char* p, int64_t step) {
+  const __m256i v = _mm256_castsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  return {_mm256_inserti128_si256(v, _mm_loadu_si128(reinterpret_cast<const __m128i*>(p + step)), 1)};
+}
 /// Every 128-bit part gets the 16 bytes at p.
 LATHE_INLINE Vi broadcast_part(const void* p) { return {_mm256_broadcastsi128_si256(_mm_loadu_si128(static_cast<const __m128i*>(p)))}; }
 // Interleaving inside each 128-bit part.

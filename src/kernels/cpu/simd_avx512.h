@@ -111,6 +111,13 @@ LATHE_INLINE Vi load_parts(const char* const* rows, int64_t offset) {
   v = _mm512_inserti32x4(v, _mm_loadu_si128(reinterpret_cast<const __m128i*>(rows[8] + offset)), 2);
   return {_mm512_inserti32x4(v, _mm_loadu_si128(reinterpret_cast<const __m128i*>(rows[12] + offset)), 3)};
 }
+/// 128-bit part q gets the 16 bytes at p + q · step.
+LATHE_INLINE Vi load_strided(const char* p, int64_t step) {
+  __m512i v = _mm512_castsi128_si512(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  v = _mm512_inserti32x4(v, _mm_loadu_si128(reinterpret_cast<const __m128i*>(p + step)), 1);
+  v = _mm512_inserti32x4(v, _mm_loadu_si128(reinterpret_cast<const __m128i*>(p + 2 * step)), 2);
+  return {_mm512_inserti32x4(v, _mm_loadu_si128(reinterpret_cast<const __m128i*>(p + 3 * step)), 3)};
+}
 /// Every 128-bit part gets the 16 bytes at p.
 LATHE_INLINE Vi broadcast_part(const void* p) { return {_mm512_broadcast_i32x4(_mm_loadu_si128(static_cast<const __m128i*>(p)))}; }
 // Interleaving inside each 128-bit part.

@@ -1,0 +1,123 @@
+// Products of few rows straight from the weights as they lie, for floats and for BF16 pairs (matmul_isa.h). After simd.h; brings tile.inl.
+//
+// Idea    a pass over a panel's rows serves one or a few rows of x: packing would write and read every weight once more than the product itself does. The
+//         vectors, lanes and order of additions are those of pack and tile, so the bits are too.
+// Memory  16 rows are read side by side; the lines `ahead` bytes on are asked for on the way (the same rows, then the rows below).
+#include "kernels/cpu/tile.inl"
+
+namespace lathe::kernels::cpu::LATHE_ISA {
+namespace {
+
+/// The rows of a group, evenly spaced: vector i holds rows i, 4 + i, … in its parts.
+struct EvenRows {
+  const char* first[4];
+  int64_t four;  ///< bytes from a row to the one four below
+
+  LATHE_INLINE EvenRows make(const DirectArgs& args, int group) {
+    const char* const base = args.weights + group * kLanes * args.row_bytes;
+    return {{base, base + args.row_bytes, base + 2 * args.row_bytes, base + 3 * args.row_bytes}, 4 * args.row_bytes};
+  }
+  inline __attribute__((always_inline)) Vi load(int i, int64_t offset) const { return load_strided(first[i] + offset, four); }
+};
+
+/// A group that the matrix ends in: rows past its end repeat the last one.
+struct EndRows {
+  const char* rows[kLanes];
+
+  LATHE_INLINE EndRows make(const DirectArgs& args, int group) {
+    EndRows all;
+    for (int r = 0; r < kLanes; ++r) {
+      const int64_t row = group * kLanes + r;
+      all.rows[r] = args.weights + (row < args.present ? row : args.present - 1) * args.row_bytes;
+    }
+    return all;
+  }
+  inline __attribute__((always_inline)) Vi load(int i, int64_t offset) const { return load_parts(rows + i, offset); }
+};
+
+/// Asks for the line at `offset` in every row of a group; an address outside any mapping does nothing.
+LATHE_INLINE void prefetch_group(const char* base, int64_t row_bytes, int64_t offset) {
+#pragma GCC unroll 16
+  for (int r = 0; r < kLanes; ++r)
+    __builtin_prefetch(reinterpret_cast<const char*>(reinterpret_cast<uintptr_t>(base) + static_cast<uintptr_t>(offset + r * row_bytes)));
+}
+
+/// One segment: sum += x · rows, over weight bytes [begin, end).
+template <int kRows, class Decode, class Step, class Group>
+LATHE_INLINE void direct_segment(const DirectArgs& args, const Decode& decode, const Group& rows, const char* base, int64_t begin, int64_t end,
+                                 Vf scale, Sums<kRows>& sum) {
+  constexpr int kSteps = Decode::kSteps;
+  const char* x = args.x + begin * kSteps;
+  for (int64_t at = begin; at < end; at += 16, x += 16 * kSteps) {
+    if (at % 64 == 0) prefetch_group(base, args.row_bytes, at + (at + args.ahead < args.bytes ? args.ahead : args.wrap));
+    Vi a[kRows][kSteps];
+#pragma GCC unroll 4
+    for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 4
+      for (int s = 0; s < kSteps; ++s) a[r][s] = broadcast_part(x + r * args.x_stride + 16 * s);
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; ++i) {
+      Vi w[kSteps];
+      decode(rows.load(i, at), scale, w);
+#pragma GCC unroll 4
+      for (int s = 0; s < kSteps; ++s) {
+#pragma GCC unroll 4
+        for (int r = 0; r < kRows; ++r) sum.v[r][i] = Step::multiply(a[r][s], w[s], sum.v[r][i]);
+      }
+    }
+  }
+}
+
+template <int kRows, class Decode, class Step, class Group>
+LATHE_INLINE void direct_group(const DirectArgs& args, const Decode& decode, int group) {
+  const Group rows = Group::make(args, group);
+  const char* const base = args.weights + group * kLanes * args.row_bytes;
+  Sums<kRows> sum, lanes;
+#pragma GCC unroll 4
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; ++i) sum.v[r][i] = zero();
+  }
+  if (args.scales == nullptr) {
+    direct_segment<kRows, Decode, Step, Group>(args, decode, rows, base, 0, args.bytes, zero(), sum);
+    lanes = sum;
+  } else {
+    int64_t end = args.first_block < args.bytes ? args.first_block : args.bytes;
+    const float* scales = args.scales;
+    for (int64_t begin = 0; begin < args.bytes; ++scales) {
+      const Vf scale = set1(*scales);
+      direct_segment<kRows, Decode, Step, Group>(args, decode, rows, base, begin, end, scale, sum);
+      if constexpr (!Decode::kFolds) {
+#pragma GCC unroll 4
+        for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 4
+          for (int i = 0; i < 4; ++i) {
+            lanes.v[r][i] = begin == 0 ? mul(sum.v[r][i], scale) : fma(sum.v[r][i], scale, lanes.v[r][i]);
+            sum.v[r][i] = zero();
+          }
+        }
+      }
+      begin = end;
+      end = end + args.block < args.bytes ? end + args.block : args.bytes;
+    }
+    if constexpr (Decode::kFolds) lanes = sum;
+  }
+#pragma GCC unroll 4
+  for (int r = 0; r < kRows; ++r) store(args.total + r * 2 * kLanes + group * kLanes, sum_parts(lanes.v[r]));
+}
+
+template <int kRows, class Decode, class Step>
+void direct(const DirectArgs& args) {
+  const Decode decode;
+  for (int group = 0; group < 2 && group * kLanes < args.present; ++group) {
+    if ((group + 1) * kLanes <= args.present) {
+      direct_group<kRows, Decode, Step, EvenRows>(args, decode, group);
+    } else {
+      direct_group<kRows, Decode, Step, EndRows>(args, decode, group);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lathe::kernels::cpu::LATHE_ISA
