@@ -9,6 +9,7 @@
 #include "apps/verbs.h"
 #include "base/log.h"
 #include "base/threads.h"
+#include "models/model_description.h"
 #include "models/registry.h"
 
 namespace lathe::apps {

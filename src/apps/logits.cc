@@ -28,15 +28,35 @@ Result<std::vector<int64_t>> parse_list(const char* flag, const std::string& tex
 
 Result<std::vector<TokenId>> read_ids(const std::string& path) {
   LATHE_TRY(const config::Json json, config::read_json_file(path));
-  if (!json.is_array()) return err(Code::kInvalidArgument, "{} holds {}, expected a list of token ids", path, json.kind_name());
+  if (!json.is_array()) return err(Code::kDataLoss, "{} holds {}, expected a list of token ids", path, json.kind_name());
   std::vector<TokenId> ids;
   for (const config::Json& value : json.as_array()) {
     if (!value.is_int() || value.as_int() < 0 || value.as_int() > INT32_MAX) {
-      return err(Code::kInvalidArgument, "{}: entry {} is {}, expected a token id", path, ids.size(), value.dump());
+      return err(Code::kDataLoss, "{}: entry {} is {}, expected a token id", path, ids.size(), value.dump());
     }
     ids.push_back(static_cast<TokenId>(value.as_int()));
   }
+  if (ids.empty()) return err(Code::kDataLoss, "{}: there are no ids, expected at least one", path);
   return ids;
+}
+
+Result<void> check_ids(const std::string& path, std::span<const TokenId> ids, int64_t vocabulary) {
+  for (size_t i = 0; i < ids.size(); ++i) {
+    if (ids[i] >= vocabulary) return err(Code::kDataLoss, "{}: entry {} is {}, the model has tokens 0 to {}", path, i, ids[i], vocabulary - 1);
+  }
+  return {};
+}
+
+/// The output must not replace what it is computed from.
+Result<void> check_files(const LogitsOptions& options) {
+  if (options.ids_file.empty() || options.out_file.empty())
+    return err(Code::kInvalidArgument, "logits needs --ids FILE.json and --out OUT.safetensors");
+  for (const auto& [flag, path] : {std::pair{"--ids", &options.ids_file}, std::pair{"--pixels", &options.pixels}}) {
+    if (*path == options.out_file || base::same_file(*path, options.out_file)) {
+      return err(Code::kInvalidArgument, "--out '{}' is the file of {}: expected another one", options.out_file, flag);
+    }
+  }
+  return base::check_writable(options.out_file);
 }
 
 Result<std::vector<engine::PromptImage>> read_images(engine::Engine& engine, const std::string& path, std::span<const TokenId> ids) {
@@ -59,10 +79,9 @@ Result<std::vector<engine::PromptImage>> read_images(engine::Engine& engine, con
 }  // namespace
 
 Result<int> logits_verb(const config::Settings& settings, const LogitsOptions& options) {
-  if (options.ids_file.empty() || options.out_file.empty())
-    return err(Code::kInvalidArgument, "logits needs --ids FILE.json and --out OUT.safetensors");
+  LATHE_TRY_VOID(check_files(options));
   if (options.decode_from < -1) return err(Code::kInvalidArgument, "--decode-from is {}, expected 0 or more", options.decode_from);
-  LATHE_TRY_VOID(base::check_writable(options.out_file));
+  std::unique_ptr<engine::Engine> engine;  // outlives the job, whose image rows lie on its device
   evaluate::LogitsJob job;
   LATHE_TRY(job.ids, read_ids(options.ids_file));
   LATHE_TRY(job.chunks, parse_list("--chunks", options.chunks));
@@ -74,13 +93,14 @@ Result<int> logits_verb(const config::Settings& settings, const LogitsOptions& o
   if (settings.origin("engine.context") == config::SettingOrigin::kDefault)
     engine_settings.context_tokens = std::max<int64_t>(static_cast<int64_t>(job.ids.size()), 1);
   if (const std::string path = engine_settings.model + "/tokenizer.json"; base::file_exists(path)) {  // rows behind its ids are padding
-    LATHE_TRY(const auto tokenizer, text::Tokenizer::load(path));
+    LATHE_TRY(const auto tokenizer, base::file_content(text::Tokenizer::load(path)));
     engine_settings.sampled_vocabulary = tokenizer->vocab_size();
   }
-  LATHE_TRY(const std::unique_ptr<engine::Engine> engine, engine::Engine::create(engine_settings));
+  LATHE_TRY(engine, engine::Engine::create(engine_settings));
+  LATHE_TRY_VOID(check_ids(options.ids_file, job.ids, engine->info().vocabulary));
   if (job.draft && !engine->info().has_draft) return err(Code::kFailedPrecondition, "--mtp: {} has no draft layer", engine_settings.model);
   if (!options.pixels.empty()) {
-    LATHE_TRY(job.images, read_images(*engine, options.pixels, job.ids));
+    LATHE_TRY(job.images, base::file_content(read_images(*engine, options.pixels, job.ids)));
   }
   Progress progress("computing logits", static_cast<int64_t>(job.ids.size()), false);
   LATHE_TRY(evaluate::LogitsTable table, evaluate::compute_logits(*engine, job, [&](int64_t done) { progress.update(done); }));

@@ -39,6 +39,11 @@ std::string flag_names(const config::SettingSpec& spec) {
   return names;
 }
 
+std::string default_text(const config::SettingSpec& spec) {
+  const std::string text = config::setting_text(spec.default_value);
+  return text.empty() ? "empty" : text;
+}
+
 void bind_settings(CLI::App& verb, CommandLine& line, const std::vector<std::string>& groups) {
   for (const config::SettingSpec& spec : registry().specs()) {
     const std::string group = spec.name.substr(0, spec.name.find('.'));
@@ -48,14 +53,13 @@ void bind_settings(CLI::App& verb, CommandLine& line, const std::vector<std::str
     if (spec.type == config::SettingType::kBool) {
       option = verb.add_flag_function(flag_names(spec), [store](std::int64_t count) { store(count > 0 ? "true" : "false"); }, spec.help);
     } else {
-      option = verb.add_option_function<std::string>(
-          flag_names(spec), store,
-          spec.help + " (" + config::setting_expectation(spec) + "; default " + config::setting_text(spec.default_value) + ")");
+      option = verb.add_option_function<std::string>(flag_names(spec), store,
+                                                     spec.help + " (" + config::setting_expectation(spec) + "; default " + default_text(spec) + ")");
       option->type_name("");
     }
     option->group(group);
   }
-  verb.add_option("--settings", line.settings_file, "JSON file with settings; flags and environment win over it.")
+  verb.add_option("--settings", line.settings_file, "JSON file with settings (names as in `config schema`); flags and environment win over it.")
       ->group("settings")
       ->type_name("FILE");
 }
@@ -63,7 +67,7 @@ void bind_settings(CLI::App& verb, CommandLine& line, const std::vector<std::str
 CLI::App* add_verb(CLI::App& app, CommandLine& line, const std::string& name, const std::string& help, const std::vector<std::string>& groups,
                    bool model = true) {
   CLI::App* verb = app.add_subcommand(name, help);
-  if (model) verb->add_option("MODEL", line.model, "Model directory (default: the built-in model).")->type_name("");
+  if (model) verb->add_option("MODEL", line.model, "Model directory (default: the built-in model); -m is the same.")->type_name("");
   bind_settings(*verb, line, groups);
   return verb;
 }
@@ -85,28 +89,32 @@ void add_run(CLI::App& app, CommandLine& line) {
   verb->add_flag("--hide-reasoning", run.hide_reasoning, "Show the answer only.");
   verb->add_flag("--ignore-eos", run.ignore_eos, "Go on behind stop tokens.");
   verb->add_flag("--json", run.json, "One JSON object with text, usage and timings.");
-  verb->add_option("--trace", run.trace, "Write a timeline as Chrome trace JSON.")->type_name("FILE");
+  verb->add_option("--trace", run.trace, "Write the timeline (ops, pieces, waits, locks) as Chrome trace JSON.")->type_name("FILE");
 }
 
 void add_others(CLI::App& app, CommandLine& line) {
   CLI::App* logits = add_verb(app, line, "logits", "Logits of given ids, whole, in chunks or token by token.", {"engine", "log"});
-  logits->add_option("--ids", line.logits.ids_file, "JSON list of token ids.")->type_name("FILE");
-  logits->add_option("--out", line.logits.out_file, "Where to write `logits` (safetensors).")->type_name("FILE");
-  logits->add_option("--chunks", line.logits.chunks, "Sizes of the prefill chunks; what remains is a last one.")->type_name("N,N,…");
-  logits->add_option("--decode-from", line.logits.decode_from, "Decode token by token from this position on.")->type_name("N");
+  logits->add_option("--ids", line.logits.ids_file, "JSON list of token ids; required.")->type_name("FILE");
+  logits->add_option("--out", line.logits.out_file, "Where to write `logits` (safetensors); required.")->type_name("FILE");
+  logits->add_option("--chunks", line.logits.chunks, "Sizes of the prefill chunks; what remains is a last one. Default: all at once.")
+      ->type_name("N,N,…");
+  logits->add_option("--decode-from", line.logits.decode_from, "Decode token by token from this position on. Default: never.")->type_name("N");
   logits->add_option("--at", line.logits.at, "Positions to write; negative ones count from the end. Default: all.")->type_name("P,P,…");
   logits->add_option("--pixels", line.logits.pixels, "Pictures: pixel_values [patches, C·T·P·P] and grid [n, 3].")->type_name("FILE");
   logits->add_flag("--mtp", line.logits.draft, "Also the draft layer's logits, as `mtp_logits`.");
 
   CLI::App* inspect = add_verb(app, line, "inspect", "Dimensions, sizes, work per token, cache bytes, chosen kernels.", {"engine", "log"});
-  inspect->add_option("--batch", line.inspect.batch, "Sequences per step, for bytes and FLOPs.")->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
+  inspect->get_option("MODEL")->description("Model directory, or a config.json alone (default: the built-in model); -m is the same.");
+  inspect->add_option("--batch", line.inspect.batch, "Sequences that decode together, for bytes per step. Default: 1.")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
   inspect->add_flag("--json", line.inspect.json, "As JSON.");
 
   CLI::App* eval = add_verb(app, line, "eval", "Quality: bits per byte, exact answers, recall, draft acceptance.", {"engine", "log"});
   eval->add_option("--sets", line.eval.sets, "Folder with evaluation sets (default: the built-in model's).")->type_name("DIR");
   eval->add_option("--only", line.eval.names, "Names of sets, separated by commas.")->type_name("A,B,…");
-  eval->add_option("--every", line.eval.every, "Take every n-th row.")->check(CLI::Range(int64_t{1}, int64_t{1} << 30));
-  eval->add_option("--rows", line.eval.rows_max, "At most so many rows of each set.")->check(CLI::Range(int64_t{0}, int64_t{1} << 30));
+  eval->add_option("--every", line.eval.every, "Take every n-th row. Default: 1.")->check(CLI::Range(int64_t{1}, int64_t{1} << 30));
+  eval->add_option("--rows", line.eval.rows_max, "At most so many rows of each set; 0, the default: all.")
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 30));
   eval->add_option("--compare", line.eval.compare, "Report of another run (--json) to compare with, row by row.")->type_name("FILE");
   eval->add_flag("--json", line.eval.json, "As JSON.");
 
@@ -167,7 +175,12 @@ Result<config::Settings> resolve(const CommandLine& line) {
   std::vector<const char*> variables;
   for (char** variable = environ; *variable != nullptr; ++variable) variables.push_back(*variable);
   LATHE_TRY_VOID(settings.apply_environment(variables));
-  for (const auto& [name, text] : line.flags) LATHE_TRY_VOID(settings.apply_flag(name, text));
+  for (const auto& [name, text] : line.flags) {
+    if (name == "engine.model" && !line.model.empty() && text != line.model) {
+      return err(Code::kInvalidArgument, "two models are named, '{}' and, by -m, '{}': expected one of them", line.model, text);
+    }
+    LATHE_TRY_VOID(settings.apply_flag(name, text));
+  }
   if (!line.model.empty()) LATHE_TRY_VOID(settings.apply_flag("engine.model", line.model));
   return settings;
 }
@@ -196,19 +209,24 @@ std::string usage_message(const CLI::App* app, const CLI::Error& error, const st
   size_t depth = 0;
   for (; !app->get_subcommands().empty(); ++depth) app = app->get_subcommands().front();
   const bool verb_missing = error.get_exit_code() == static_cast<int>(CLI::ExitCodes::RequiredError) && app->get_require_subcommand_min() > 0;
-  if (!verb_missing) return std::string("error: ") + error.what() + "\n";
+  if (!verb_missing) return "error: " + base::one_line(error.what()) + "\n";
   std::string known;
   for (const CLI::App* verb : app->get_subcommands([](const CLI::App*) { return true; })) known += (known.empty() ? "" : ", ") + verb->get_name();
   if (depth >= arguments.size()) return "error: " + app->get_name() + " needs a verb: expected one of " + known + "\n";
   const std::string& given = arguments[depth];
-  return "error: " + app->get_name() + " has no " + (given.front() == '-' ? "flag" : "verb") + " '" + given + "': expected one of the verbs " +
-         known + "\n";
+  return "error: " + app->get_name() + " has no " + (given.starts_with('-') ? "flag" : "verb") + " '" + base::one_line(given) +
+         "': expected one of the verbs " + known + "\n";
 }
 
 int run_program(int argc, char** argv) {
   CommandLine line;
   CLI::App app("lathe: inference for hybrid linear-attention models of the GLM-5.3-Flash family.", "lathe");
   app.set_version_flag("--version", std::string("lathe ") + LATHE_VERSION);
+  app.footer(
+      "Settings come from --settings FILE, then from variables like LATHE_ENGINE_THREADS, then from flags; later ones win. `lathe config schema "
+      "--json`\n"
+      "lists them all. LATHE_BUILTIN and LATHE_EVAL_SETS name other folders than those that come with the program.\n"
+      "Exit codes: 0 done, 1 failure (a file is missing or wrong, not enough memory, a check failed), 2 usage (a flag or value), 130 interrupted.");
   app.require_subcommand(1);
   const std::vector<std::string> arguments(argv + 1, argv + argc);
   app.failure_message([&arguments](const CLI::App* failed, const CLI::Error& error) { return usage_message(failed, error, arguments); });

@@ -212,6 +212,9 @@ Result<void> check_options(const RunOptions& options) {
   if (options.raw && (!options.system.empty() || !options.images.empty() || !options.reasoning_effort.empty())) {
     return err(Code::kInvalidArgument, "--raw takes the text as it is: it does not go with --system, --image or --reasoning-effort");
   }
+  if (!options.trace.empty() && (options.trace == options.prompt_file || base::same_file(options.trace, options.prompt_file))) {
+    return err(Code::kInvalidArgument, "--trace '{}' is the file of the prompt: expected another one", options.trace);
+  }
   return {};
 }
 

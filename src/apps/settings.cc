@@ -155,6 +155,8 @@ Result<engine::EngineOptions> engine_options(const config::Settings& settings) {
   if (options.model.empty()) {
     LATHE_TRY(options.model, builtin_model());
   }
+  // Told here, by its name: the first of its files to be opened would be what a message names else.
+  if (!base::file_exists(options.model)) return err(Code::kNotFound, "there is no model at '{}': No such file or directory", options.model);
   options.precision = settings.get_string("engine.dtype") == "float32" ? models::Precision::kExact : models::Precision::kFast;
   options.prefill_mla = settings.get_string("engine.mla-prefill") == "expanded" ? models::MlaPath::kExpanded : models::MlaPath::kAbsorbed;
   options.cpu.threads = static_cast<int>(settings.get_int("engine.threads"));
@@ -192,7 +194,7 @@ namespace {
 /// The first of the places where a folder that comes with the program may lie.
 Result<std::string> find_folder(const char* what, const char* variable, const std::string& name, const std::string& in_source,
                                 const std::string& file) {
-  if (const char* given = std::getenv(variable); given != nullptr) return std::string(given);
+  if (const char* given = std::getenv(variable); given != nullptr && *given != '\0') return std::string(given);
   const std::string beside = program_directory();
   for (const std::string& path : {fmt::format("{}/{}", beside, name), fmt::format("{}/../share/lathe/{}", beside, name), in_source}) {
     if (base::file_exists(fmt::format("{}/{}", path, file))) return path;

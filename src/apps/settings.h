@@ -11,7 +11,7 @@ namespace lathe::apps {
 
 const config::SettingRegistry& registry();
 
-/// The part of the settings that make an engine. Errors: invalid_argument (kernel list that is no op=variant).
+/// The part of the settings that make an engine. Errors: invalid_argument (kernel list that is no op=variant), not_found (no such model).
 Result<engine::EngineOptions> engine_options(const config::Settings& settings);
 /// Sampling; temperature, top-p and top-k that nobody set come from the model's generation_config.json.
 engine::SamplingParams sampling_params(const config::Settings& settings, const models::GenerationDefaults& defaults);

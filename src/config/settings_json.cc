@@ -1,5 +1,7 @@
 #include "config/settings_json.h"
 
+#include <algorithm>
+
 #include "base/limits.h"
 
 namespace lathe::config {
@@ -23,7 +25,10 @@ Result<void> apply_member(Settings& settings, const std::string& name, const Jso
     if (!value) return base::forward_error(value, place);
     return settings.set(*spec, std::move(*value), SettingOrigin::kFile, place);
   }
-  if (!json.is_object()) return err(Code::kInvalidArgument, "{}: there is no setting '{}'", place, name);
+  const auto in_group = [&](const SettingSpec& spec) { return spec.name.starts_with(name + "."); };
+  const bool group = std::any_of(settings.registry().specs().begin(), settings.registry().specs().end(), in_group);
+  if (!group) return err(Code::kInvalidArgument, "{}: there is no setting '{}'", place, name);
+  if (!json.is_object()) return err(Code::kInvalidArgument, "{}: {} is {}, expected an object of settings", place, name, json.dump());
   for (const auto& [key, value] : json.as_object()) LATHE_TRY_VOID(apply_member(settings, fmt::format("{}.{}", name, key), value, file));
   return {};
 }

@@ -65,6 +65,10 @@ TEST(Settings, WrongValuesAndUnknownNamesAreErrors) {
   const char* const unknown[] = {"LATHE_ENGINE_THREDS=6"};
   expect_parts(settings.apply_environment(unknown), {"LATHE_ENGINE_THREDS"});
   expect_parts(apply_settings(settings, *parse_json(R"({"engine":{"threds":2}})"), "s.json"), {"s.json", "engine.threds"});
+  expect_parts(apply_settings(settings, *parse_json(R"({"nonsense":{}})"), "s.json"), {"s.json", "nonsense"});
+  expect_parts(apply_settings(settings, *parse_json(R"({"engine":{"nonsense":{}}})"), "s.json"), {"s.json", "engine.nonsense"});
+  expect_parts(apply_settings(settings, *parse_json(R"({"engine":7})"), "s.json"), {"s.json", "engine is 7", "an object"});
+  EXPECT_TRUE(apply_settings(settings, *parse_json(R"({"engine":{}})"), "s.json").has_value());
   expect_parts(apply_settings(settings, *parse_json(R"({"engine":{"threads":"2"}})"), "s.json"), {"s.json", "engine.threads", "\"2\""});
   expect_parts(apply_settings(settings, *parse_json(R"({"engine":{"threads":2.5}})"), "s.json"), {"2.5"});
   expect_parts(apply_settings(settings, *parse_json("[]"), "s.json"), {"s.json", "an array"});

@@ -31,4 +31,7 @@ struct ModelDescription {
   config::Json facts;
 };
 
+/// What a directory or a config file tells of its model. Errors: as load_model; invalid_argument (a context beyond the model's).
+Result<ModelDescription> describe_model(const std::string& path, const DescribeOptions& options);
+
 }  // namespace lathe::models

@@ -9,6 +9,7 @@
 #include "config/json.h"
 #include "models/glm5_next_describe.h"
 #include "models/glm5_next_text.h"
+#include "models/model_description.h"
 
 namespace lathe::models {
 namespace {

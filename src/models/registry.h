@@ -7,9 +7,11 @@
 
 #include "backend/dispatch.h"
 #include "models/model.h"
-#include "models/model_description.h"
 
 namespace lathe::models {
+
+struct DescribeOptions;  // model_description.h, which callers of load_model need not see
+struct ModelDescription;
 
 struct FamilyEntry {
   const char* model_type;  ///< as config.json says it
@@ -23,8 +25,5 @@ std::span<const FamilyEntry> model_families();
 /// Without options.weights a config is enough, and `directory` may be the file itself.
 /// Errors  not_found (no such folder, no config.json), unimplemented (another model_type: lists the known ones), those of config, checkpoint and plan.
 Result<std::unique_ptr<Model>> load_model(const std::string& directory, backend::Dispatch& dispatch, const ModelOptions& options);
-
-/// What a directory or a config file tells of its model. Errors: as load_model; invalid_argument (a context beyond the model's).
-Result<ModelDescription> describe_model(const std::string& path, const DescribeOptions& options);
 
 }  // namespace lathe::models

@@ -6,6 +6,7 @@
 #include "backend/cpu/cpu_device.h"
 #include "base/file.h"
 #include "models/glm5_next_test_config.h"
+#include "models/model_description.h"
 
 namespace lathe::models {
 namespace {
