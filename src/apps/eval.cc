@@ -179,7 +179,7 @@ Result<int> eval_verb(const config::Settings& settings, const EvalOptions& optio
   LATHE_TRY(engine::EngineOptions engine_settings, engine_options(settings));
   OtherRun other;
   if (!options.compare.empty()) {
-    LATHE_TRY(other, read_other_run(options.compare));
+    LATHE_TRY(other, base::file_content(read_other_run(options.compare)));
   }
   std::string directory = options.sets;
   if (directory.empty()) {
@@ -188,8 +188,8 @@ Result<int> eval_verb(const config::Settings& settings, const EvalOptions& optio
   evaluate::EvalSelection selection{.names = split_list(options.names), .every = options.every};
   if (options.rows_max > 0) selection.rows_max = selection.heldout_max = selection.recall_max = options.rows_max;
   LATHE_TRY(const evaluate::EvalSets sets, evaluate::read_eval_sets(directory, selection));
-  LATHE_TRY(const auto tokenizer, text::Tokenizer::load(engine_settings.model + "/tokenizer.json"));
-  LATHE_TRY(const media::PreprocessConfig preprocess, media::read_preprocess_config(engine_settings.model));
+  LATHE_TRY(const auto tokenizer, base::file_content(text::Tokenizer::load(engine_settings.model + "/tokenizer.json")));
+  LATHE_TRY(const media::PreprocessConfig preprocess, base::file_content(media::read_preprocess_config(engine_settings.model)));
   engine_settings.sampled_vocabulary = sets.first_id_never_chosen > 0 ? sets.first_id_never_chosen : tokenizer->vocab_size();
   engine_settings.sequences = kSequences;
   if (settings.origin("engine.batch-tokens") == config::SettingOrigin::kDefault) engine_settings.batch_tokens = kBatchTokens;

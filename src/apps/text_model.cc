@@ -3,28 +3,29 @@
 #include <algorithm>
 
 #include "base/clock.h"
+#include "base/file.h"
 
 namespace lathe::apps {
 Result<TextModel> TextModel::load(const engine::EngineOptions& given) {
   const int64_t begin = base::now_ns();
   TextModel model;
   model.directory = given.model;
-  LATHE_TRY(model.tokenizer, text::Tokenizer::load(given.model + "/tokenizer.json"));
-  auto chat = text::ChatTemplate::load(given.model);
+  LATHE_TRY(model.tokenizer, base::file_content(text::Tokenizer::load(given.model + "/tokenizer.json")));
+  auto chat = base::file_content(text::ChatTemplate::load(given.model));
   if (chat) {
     model.chat = std::move(*chat);
   } else if (chat.error().code != Code::kNotFound) {
     return base::forward_error(chat);
   }
-  LATHE_TRY(model.preprocess, media::read_preprocess_config(given.model));
+  LATHE_TRY(model.preprocess, base::file_content(media::read_preprocess_config(given.model)));
   LATHE_TRY(model.defaults, models::read_generation_config(given.model));
   engine::EngineOptions options = given;
   options.sampled_vocabulary = model.tokenizer->vocab_size();
   LATHE_TRY(model.engine, engine::Engine::create(options));
   const models::ModelInfo& info = model.engine->info();
   if (model.tokenizer->vocab_size() > info.vocabulary) {
-    return err(Code::kInvalidArgument, "the tokenizer of {} has ids up to {}, the model has only {} rows", given.model,
-               model.tokenizer->vocab_size() - 1, info.vocabulary);
+    return err(Code::kDataLoss, "the tokenizer of {} has ids up to {}, the model has only {} rows", given.model, model.tokenizer->vocab_size() - 1,
+               info.vocabulary);
   }
   model.stop_tokens = info.stop_tokens;
   for (const TokenId id : model.defaults.eos) {
@@ -51,7 +52,7 @@ Result<Prompt> TextModel::chat_prompt(const config::Json& messages, const config
     }
     if (next_image == image_files.size())
       return err(Code::kInvalidArgument, "the prompt has more image placeholders than the {} pictures given", image_files.size());
-    LATHE_TRY(const media::Image image, media::read_image(image_files[next_image++]));
+    LATHE_TRY(const media::Image image, base::file_content(media::read_image(image_files[next_image++])));
     const media::Patches patches = media::preprocess(image, preprocess);
     LATHE_TRY(models::ImageRows rows,
               engine->model().encode_image({.patches = patches.values, .height = patches.grid_height, .width = patches.grid_width}));
