@@ -16,10 +16,29 @@ struct Limits {
   size_t template_steps = 20'000'000;
   size_t template_output_bytes = 64u << 20;
   size_t template_depth = 100;
+  uint32_t template_value_depth = 200;  ///< nesting of a value: refused when it is built, so that no walk can run out of stack
+  int64_t template_range = 100'000;     ///< length of range(), as Jinja2's sandbox
   size_t prompt_bytes = 64u << 20;
+  int64_t tokenizer_ids = 1 << 20;      ///< the largest vocabularies have some 300,000; larger ids would let a small file take much memory
+  size_t tokenizer_added_bytes = 1024;  ///< of one added token; real ones have a few dozen
+  uint32_t split_steps = 50'000'000;    ///< of one regex match: patterns that backtrack without bound end here, not after minutes
+  size_t split_stack_bytes = 8u << 20;
   size_t image_bytes = 32u << 20;
   int64_t image_pixels = 64 << 20;
   int32_t image_side = 16384;
+  // A model's config: far beyond every real one, so low that a product of any three sizes fits int64.
+  int64_t model_parameters = int64_t{1} << 50;
+  int64_t model_tensors = 1 << 22;
+  int64_t model_width = int64_t{1} << 20;
+  int64_t model_vocabulary = int64_t{1} << 24;
+  int64_t model_layers = 1 << 10;
+  int64_t model_heads = 1 << 14;
+  int64_t model_head_dim = 1 << 14;
+  int64_t model_experts = 1 << 14;
+  int64_t model_small = 64;  ///< streams, patch edges in merge units, channels
+  int64_t model_topk = int64_t{1} << 24;
+  int64_t model_positions = int64_t{1} << 31;
+  size_t benchmark_output_bytes = 64u << 20;  ///< what `bench ab` reads from a program it compares
 };
 
 inline constexpr Limits kLimits{};

@@ -155,7 +155,7 @@ void append_value(std::string& out, const Json& value, const JsonStyle& style, i
   } else if (value.is_double()) {
     append_number(out, value.as_double());
   } else if (value.is_string()) {
-    append_json_string(out, value.as_string(), style.ensure_ascii);
+    append_json_string(out, value.as_string(), style);
   } else if (value.is_array()) {
     out += '[';
     bool first = true;
@@ -172,7 +172,7 @@ void append_value(std::string& out, const Json& value, const JsonStyle& style, i
     for (const auto& [key, item] : value.as_object()) {
       if (!std::exchange(first, false)) out += style.item_separator;
       append_break(out, style, level + 1);
-      append_json_string(out, key, style.ensure_ascii);
+      append_json_string(out, key, style);
       out += style.key_separator;
       append_value(out, item, style, level + 1);
     }
@@ -228,7 +228,7 @@ std::string Json::dump(const JsonStyle& style) const {
   return out;
 }
 
-void append_json_string(std::string& out, std::string_view text, bool ensure_ascii) {
+void append_json_string(std::string& out, std::string_view text, const JsonStyle& style) {
   out += '"';
   for (size_t at = 0; at < text.size();) {
     const auto c = static_cast<unsigned char>(text[at]);
@@ -247,7 +247,7 @@ void append_json_string(std::string& out, std::string_view text, bool ensure_asc
         out += fmt::format("\\u{:04x}", c);
       }
       ++at;
-    } else if (c >= 0x80 && ensure_ascii) {
+    } else if (c >= 0x80 && style.ensure_ascii) {
       const uint32_t point = next_code_point(text, at);
       if (point < 0x10000) {
         out += fmt::format("\\u{:04x}", point);

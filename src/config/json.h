@@ -91,6 +91,6 @@ Result<Json> parse_json(std::string_view text, size_t depth_max = base::kLimits.
 Result<Json> read_json_file(const std::string& path, size_t bytes_max = base::kLimits.json_bytes);
 
 /// Appends the JSON string literal of `text`, with quotes.
-void append_json_string(std::string& out, std::string_view text, bool ensure_ascii = false);
+void append_json_string(std::string& out, std::string_view text, const JsonStyle& style = {});
 
 }  // namespace lathe::config

@@ -77,6 +77,9 @@ Result<std::string> joined_text(const Json& parts, size_t index) {
   return text;
 }
 
+// A few words take a few thousand steps: a hostile template is not run to the limit of a whole conversation for every probe.
+constexpr size_t kProbeSteps = 200'000;
+
 Json message(std::string_view role, Json content) {
   Json out(Json::Object{});
   out.set("role", Json(role));
@@ -146,8 +149,8 @@ Result<ChatTemplate> ChatTemplate::load(const std::string& folder, const base::L
   return out;
 }
 
-Result<MarkedText> ChatTemplate::run(const jinja::Program& program, const RenderInput& input) const {
-  Interpreter interpreter(program, limits_, input.now_unix_s);
+Result<MarkedText> ChatTemplate::run(const jinja::Program& program, const RenderInput& input, const base::Limits& limits) const {
+  Interpreter interpreter(program, limits, input.now_unix_s);
   if (special_tokens_.is_object()) {
     for (const auto& [name, token] : special_tokens_.as_object()) interpreter.set_variable(name, Value::literal_string(token.as_string()));
   }
@@ -203,13 +206,19 @@ Result<std::optional<Json>> ChatTemplate::adapted(const Json& entry, size_t inde
 
 Result<MarkedText> ChatTemplate::render(const RenderInput& input) const {
   const bool with_tools = tool_program_ != nullptr && input.tools != nullptr && input.tools->is_array() && !input.tools->as_array().empty();
-  return run(with_tools ? *tool_program_ : *program_, input);
+  return run(with_tools ? *tool_program_ : *program_, input, limits_);
+}
+
+Result<MarkedText> ChatTemplate::render_probe(const RenderInput& input) const {
+  base::Limits limits = limits_;
+  limits.template_steps = std::min(limits.template_steps, kProbeSteps);
+  return run(*program_, input, limits);
 }
 
 void ChatTemplate::probe() {
   const auto rendered = [&](Json::Array messages) {
     const Json list(std::move(messages));
-    const Result<MarkedText> text = render({.messages = &list, .add_generation_prompt = false});
+    const Result<MarkedText> text = render_probe({.messages = &list, .add_generation_prompt = false});
     return text ? text->text : std::string();
   };
   const auto has = [](const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; };
@@ -247,7 +256,7 @@ Result<MarkedText> ChatTemplate::render_effort(const std::string* effort) const 
   const Json messages(Json::Array{message("user", Json("qxprobe"))});
   RenderInput input{.messages = &messages};
   if (effort != nullptr) input.variables.emplace_back("reasoning_effort", Json(*effort));
-  return render(input);
+  return render_probe(input);
 }
 
 ReasoningEfforts ChatTemplate::reasoning_efforts(const std::vector<std::string>& candidates) const {
@@ -290,7 +299,7 @@ bool ChatTemplate::depends_on(const std::string& variable, const Json& a, const 
   const auto text = [&](const Json& value) {
     RenderInput input{.messages = &messages};
     input.variables.emplace_back(variable, value);
-    const Result<MarkedText> result = render(input);
+    const Result<MarkedText> result = render_probe(input);
     return result ? result->text : result.error().message;
   };
   return text(a) != text(b);

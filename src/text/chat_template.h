@@ -70,7 +70,8 @@ class ChatTemplate {
  private:
   ChatTemplate() = default;
   void probe();
-  Result<MarkedText> run(const jinja::Program& program, const RenderInput& input) const;
+  Result<MarkedText> run(const jinja::Program& program, const RenderInput& input, const base::Limits& limits) const;
+  Result<MarkedText> render_probe(const RenderInput& input) const;
   Result<std::optional<config::Json>> adapted(const config::Json& message, size_t index) const;
   Result<MarkedText> render_effort(const std::string* effort) const;
 

@@ -6,14 +6,14 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/limits.h"
 
 namespace lathe::text {
 namespace {
 
-// A split pattern needs a step or two a character. Patterns that backtrack without bound end here and not after minutes.
-constexpr uint32_t kMatchLimit = 50'000'000;
+constexpr uint32_t kMatchLimit = base::kLimits.split_steps;  // a split pattern needs a step or two a character
 constexpr size_t kJitStackStart = 32u << 10;
-constexpr size_t kJitStackMax = 8u << 20;
+constexpr size_t kJitStackMax = base::kLimits.split_stack_bytes;
 
 std::string pcre2_message(int code) {
   PCRE2_UCHAR buffer[256];

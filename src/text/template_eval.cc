@@ -39,7 +39,7 @@ Result<Value> Interpreter::eval(const DictNode& node) {
     LATHE_TRY(Value key, eval(*key_expr));
     LATHE_TRY(Value value, eval(*value_expr));
     if (!key.is_string() && !key.is_number() && !key.is_none()) return fail("{} cannot be the key of a dict", key.kind_name());
-    LATHE_TRY_VOID(charge(key.weight() + (key.is_string() ? 0 : out.size())));
+    LATHE_TRY_VOID(charge(8 + key.weight() + (key.is_string() ? 0 : out.size())));
     out.set(std::move(key), std::move(value));
   }
   return dict(std::move(out));
@@ -101,8 +101,7 @@ Result<Value> Interpreter::eval(const ConcatNode& node) {
   MarkedText out;
   for (const ExprPtr& operand : node.operands) {
     LATHE_TRY(const Value value, eval(*operand));
-    LATHE_TRY_VOID(charge(value.weight()));
-    if (!append_str(out, value, bytes_max())) return too_large();
+    LATHE_TRY_VOID(append_text(out, value));
   }
   return string(std::move(out));
 }
@@ -227,6 +226,7 @@ Result<Value> Interpreter::slice(const Suffix& suffix, const Value& value) {
   const Positions at = positions(bounds, static_cast<int64_t>(offsets.size()) - 1);
   if (at.step == 1)
     return string(at.count() == 0 ? MarkedText() : substring(*text, offsets[static_cast<size_t>(at.begin)], offsets[static_cast<size_t>(at.end)]));
+  LATHE_TRY_VOID(charge(static_cast<uint64_t>(at.count()) * (1 + static_cast<uint64_t>(std::bit_width(text->literal.size())) / 4)));
   MarkedText out;
   for (int64_t i = 0; i < at.count(); ++i) {
     const auto point = static_cast<size_t>(at.begin + i * at.step);

@@ -13,7 +13,7 @@ namespace {
 Result<Value> length(Runtime& r, const Value& input, const CallArgs& args) {
   LATHE_TRY_VOID(bind(r, args, {}));
   if (const MarkedText* text = input.string()) {
-    LATHE_TRY_VOID(r.charge(text->text.size() / 4));
+    LATHE_TRY_VOID(r.charge(1 + text->text.size() / 2));
     return Value::size(count_code_points(text->text));
   }
   if (const List* list = input.list()) return Value::size(list->items.size());
@@ -24,6 +24,7 @@ Result<Value> length(Runtime& r, const Value& input, const CallArgs& args) {
 
 Result<Value> end_of(Runtime& r, const Value& input, const CallArgs& args, bool last) {
   LATHE_TRY_VOID(bind(r, args, {}));
+  if (const MarkedText* text = input.string()) return text->text.empty() ? Result<Value>(Value()) : r.item(input, Value(int64_t{last ? -1 : 0}));
   LATHE_TRY(const ListPtr list, r.elements(input));
   if (list->items.empty()) return Value();
   return last ? list->items.back() : list->items.front();
@@ -67,7 +68,7 @@ Result<Value> key_of(Runtime& r, const Value& element, const Value* path, bool f
     }
   }
   if (fold_case && key.is_string()) {
-    LATHE_TRY_VOID(r.charge(key.weight()));
+    LATHE_TRY_VOID(r.charge_walk(*key.string(), 2));
     return r.string(change_case(*key.string(), Case::kLower));
   }
   return key;
@@ -75,9 +76,9 @@ Result<Value> key_of(Runtime& r, const Value& element, const Value* path, bool f
 
 /// Order of `keys`: all numbers or all strings. Stable, so equal ones keep their order also when reversed.
 Result<std::vector<size_t>> sorted_order(Runtime& r, const std::vector<Value>& keys, bool descending) {
-  uint64_t work = keys.size();
+  uint64_t work = 4 * keys.size();
   for (const Value& key : keys) {
-    work += key.weight();
+    work += 2 * key.weight();
     const bool fits = keys[0].is_string() ? key.is_string() : keys[0].is_number() && key.is_number();
     if (!fits) return r.fail("{} and {} have no order", keys[0].kind_name(), key.kind_name());
     if (key.is_float() && std::isnan(key.as_double())) return r.fail("nan has no order");
@@ -147,7 +148,7 @@ Result<Value> unique(Runtime& r, const Value& input, const CallArgs& args) {
     LATHE_TRY(const Value key, key_of(r, element, bound[1], fold));
     bool fresh = true;
     if (const MarkedText* text = key.string()) {
-      LATHE_TRY_VOID(r.charge(key.weight()));
+      LATHE_TRY_VOID(r.charge(8 + key.weight()));
       fresh = seen_strings.insert(text->text).second;
     } else {
       for (size_t i = 0; i < seen_others.size() && fresh; ++i) {
@@ -247,8 +248,8 @@ Result<Value> join(Runtime& r, const Value& input, const CallArgs& args) {
   for (size_t i = 0; i < list->items.size(); ++i) {
     LATHE_TRY(const Value part, key_of(r, list->items[i], bound[1], false));
     if (i > 0) append(out, separator);
-    LATHE_TRY_VOID(r.charge(part.weight()));
-    if (!append_str(out, part, r.bytes_max())) return r.too_large();
+    LATHE_TRY_VOID(r.charge(4 + (i > 0 ? separator.text.size() / 8 + separator.literal.size() : 0)));
+    LATHE_TRY_VOID(r.append_text(out, part));
   }
   return r.string(std::move(out));
 }
@@ -259,6 +260,7 @@ Result<Value> sum(Runtime& r, const Value& input, const CallArgs& args) {
   Value total = bound[1] == nullptr ? Value(int64_t{0}) : *bound[1];
   for (const Value& element : list->items) {
     LATHE_TRY(const Value key, key_of(r, element, bound[0], false));
+    LATHE_TRY_VOID(r.charge(2));
     LATHE_TRY(total, add(r, total, key));
   }
   return total;
@@ -273,6 +275,7 @@ Result<Value> extreme(Runtime& r, const Value& input, const CallArgs& args, bool
   LATHE_TRY(Value best_key, key_of(r, list->items[0], bound[1], fold));
   for (size_t i = 1; i < list->items.size(); ++i) {
     LATHE_TRY(Value key, key_of(r, list->items[i], bound[1], fold));
+    LATHE_TRY_VOID(r.charge(2));
     LATHE_TRY(const bool better, largest ? r.before(best_key, key) : r.before(key, best_key));
     if (!better) continue;
     best = i;
@@ -298,6 +301,7 @@ Result<Value> batch(Runtime& r, const Value& input, const CallArgs& args) {
       LATHE_TRY_VOID(r.charge(static_cast<uint64_t>(count)));
       row.resize(static_cast<size_t>(count), *bound[1]);
     }
+    LATHE_TRY_VOID(r.charge(8));
     LATHE_TRY(Value done, r.list(std::exchange(row, {})));
     batches.push_back(std::move(done));
   }

@@ -81,6 +81,7 @@ Result<Value> round_filter(Runtime& r, const Value& input, const CallArgs& args)
     method = name->text;
   }
   const double value = input.as_double();
+  LATHE_TRY_VOID(r.charge(digit_units(value, precision)));
   const double scale = std::pow(10.0, static_cast<double>(precision));
   if (method == "ceil") return Value(std::ceil(value * scale) / scale);
   if (method == "floor") return Value(std::floor(value * scale) / scale);

@@ -9,6 +9,7 @@ namespace {
 Result<Value> cased(Runtime& r, const Value& input, const CallArgs& args, Case to) {
   LATHE_TRY_VOID(bind(r, args, {}));
   LATHE_TRY(const MarkedText text, r.text_of(input));
+  LATHE_TRY_VOID(r.charge_walk(text, 2));
   return r.string(change_case(text, to));
 }
 Result<Value> upper(Runtime& r, const Value& input, const CallArgs& args) { return cased(r, input, args, Case::kUpper); }
@@ -23,9 +24,10 @@ Result<Value> trim(Runtime& r, const Value& input, const CallArgs& args) {
   if (bound[0] != nullptr && !bound[0]->is_none()) {
     LATHE_TRY(const MarkedText* chars, string_argument(r, bound[0], "chars"));
     characters = chars->text;
-    LATHE_TRY_VOID(r.charge(characters.size()));
+    LATHE_TRY_VOID(r.charge(8 * characters.size()));
   }
   const LiteralSpan kept = strip_range(text.text, Side::kBoth, characters.data() == nullptr ? nullptr : &characters);
+  LATHE_TRY_VOID(r.charge(4 + text.text.size() - (kept.end - kept.begin)));
   return r.string(substring(text, kept.begin, kept.end));
 }
 
@@ -46,9 +48,7 @@ Result<Value> replace_filter(Runtime& r, const Value& input, const CallArgs& arg
   if (bound[2] != nullptr && !bound[2]->is_none()) {
     LATHE_TRY(count, int_argument(r, bound[2], "count", -1));
   }
-  MarkedText out;
-  if (!replace_text(out, text, from.text, to, count, r.bytes_max())) return r.too_large();
-  return r.string(std::move(out));
+  return replaced(r, text, from.text, to, count);
 }
 
 Result<Value> indent(Runtime& r, const Value& input, const CallArgs& args) {
@@ -68,7 +68,9 @@ Result<Value> indent(Runtime& r, const Value& input, const CallArgs& args) {
   size_t at = 0;
   for (size_t line = 0;; ++line) {
     const size_t end = std::min(text.text.find('\n', at), text.text.size());
-    if (line == 0 ? first : blank || end > at) append(out, margin);
+    const bool indented = line == 0 ? first : blank || end > at;
+    LATHE_TRY_VOID(r.charge(4 + (indented ? margin.text.size() / 8 + margin.literal.size() : 0)));
+    if (indented) append(out, margin);
     if (out.text.size() > r.bytes_max()) return r.too_large();
     append_range(out, text, at, std::min(end + 1, text.text.size()));
     if (end == text.text.size()) break;
@@ -82,6 +84,7 @@ Result<Value> safe(Runtime& r, const Value& input, const CallArgs& args) { retur
 Result<Value> escape(Runtime& r, const Value& input, const CallArgs& args) {
   LATHE_TRY_VOID(bind(r, args, {}));
   LATHE_TRY(const MarkedText text, r.text_of(input));
+  LATHE_TRY_VOID(r.charge_walk(text, 3));
   MarkedText out;
   for (size_t at = 0; at < text.text.size(); ++at) {
     static constexpr std::string_view kFrom = "&<>'\"";
@@ -123,7 +126,7 @@ Result<Value> to_json(Runtime& r, const Value& input, const CallArgs& args) {
     options.style.key_separator = pair->items[1].string()->text;
   }
   options.sort_keys = bound[3] != nullptr && bound[3]->truthy();
-  LATHE_TRY_VOID(r.charge(input.weight()));
+  LATHE_TRY_VOID(r.charge(saturating_product(input.weight(), options.sort_keys ? 4 * kPrintUnits : kPrintUnits)));
   std::string out;
   if (!append_json(out, input, options)) {
     if (out.size() > options.bytes_max) return r.too_large();

@@ -8,7 +8,7 @@
 namespace lathe::text::jinja {
 namespace {
 
-constexpr int64_t kRangeMax = 100'000;  // as Jinja2's sandbox
+constexpr int64_t kRangeMax = base::kLimits.template_range;
 
 Result<Value> range(Runtime& r, const CallArgs& args) {
   if (!args.keyword.empty() || args.positional.empty() || args.positional.size() > 3) return r.fail("'range' takes one to three integers");
@@ -23,6 +23,7 @@ Result<Value> range(Runtime& r, const CallArgs& args) {
   for (int64_t i = begin; step > 0 ? i < end : i > end;) {
     if (static_cast<int64_t>(numbers.size()) >= kRangeMax)
       return r.error(Code::kResourceExhausted, fmt::format("a range of more than {} numbers", kRangeMax));
+    LATHE_TRY_VOID(r.charge(2));
     numbers.emplace_back(i);
     if (__builtin_add_overflow(i, step, &i)) break;
   }
@@ -35,9 +36,10 @@ Result<Value> dict(Runtime& r, const CallArgs& args) {
   if (!args.positional.empty()) {
     const Dict* from = args.positional[0].dict();
     if (from == nullptr) return r.fail("'dict' needs a dict, not {}", args.positional[0].kind_name());
-    LATHE_TRY_VOID(r.charge(4 * from->size()));
+    LATHE_TRY_VOID(r.charge(8 * from->size()));
     out = *from;
   }
+  LATHE_TRY_VOID(r.charge(16 * args.keyword.size()));
   for (const auto& [name, value] : args.keyword) out.set(Value::literal_string(name), value);
   return r.dict(std::move(out));
 }
@@ -46,6 +48,7 @@ Result<Value> strftime_now(Runtime& r, const CallArgs& args) {
   LATHE_TRY(const auto bound, bind(r, args, {"format"}));
   LATHE_TRY(const MarkedText* format, string_argument(r, bound[0], "format"));
   if (format->text.size() > 1000) return r.fail("a time format of {} bytes is longer than 1000", format->text.size());
+  LATHE_TRY_VOID(r.charge(64 + 64 * format->text.size()));
   const time_t seconds = *r.now_unix_s;
   tm parts{};
   if (gmtime_r(&seconds, &parts) == nullptr) return r.fail("the time {} is outside the calendar", *r.now_unix_s);
@@ -73,11 +76,12 @@ Result<MarkedText> converted(Runtime& r, const Value& value, const Conversion& c
   if (kind == 's') {
     LATHE_TRY(out, r.text_of(value));
     if (precision >= 0) {
+      LATHE_TRY_VOID(r.charge(out.text.size()));
       const std::vector<size_t> offsets = code_point_offsets(out.text);
       if (static_cast<size_t>(precision) + 1 < offsets.size()) out = substring(out, 0, offsets[static_cast<size_t>(precision)]);
     }
   } else if (kind == 'r') {
-    LATHE_TRY_VOID(r.charge(value.weight()));
+    LATHE_TRY_VOID(r.charge(saturating_product(value.weight(), kPrintUnits)));
     std::string text;
     if (!append_repr(text, value, r.bytes_max())) return r.too_large();
     number(text);
@@ -87,12 +91,15 @@ Result<MarkedText> converted(Runtime& r, const Value& value, const Conversion& c
     if (value.is_float() && !(std::fabs(value.as_double()) < 9e18)) return r.fail("the number does not fit an integer");
     number(kind == 'x' ? fmt::format("{:x}", value.as_int()) : fmt::format("{}", value.as_int()));
   } else if (kind == 'f') {
+    LATHE_TRY_VOID(r.charge(digit_units(value.as_double(), precision)));
     number(fmt::format("{:.{}f}", value.as_double(), precision < 0 ? 6 : precision));
   } else if (kind == 'g') {
+    LATHE_TRY_VOID(r.charge(digit_units(value.as_double(), precision)));
     number(fmt::format("{:.{}g}", value.as_double(), precision < 0 ? 6 : precision));
   } else {
     return r.fail("there is no conversion '%{}'", kind);
   }
+  if (static_cast<int64_t>(out.text.size() / 4) >= width) return out;  // a character has at most 4 bytes
   const auto size = static_cast<int64_t>(count_code_points(out.text));
   if (size >= width) return out;
   const std::string pad(static_cast<size_t>(width - size), left ? ' ' : fill);
@@ -114,6 +121,12 @@ Result<int64_t> digits(Runtime& r, std::string_view text, size_t& at) {
 }
 
 }  // namespace
+
+uint64_t digit_units(double value, int64_t precision) {
+  const double size = std::fabs(value);
+  const uint64_t digits = static_cast<uint64_t>(std::max<int64_t>(precision, 6)) + (size == 0 || (size > 1e-20 && size < 1e20) ? 0 : 320);
+  return 16 * digits;
+}
 
 bool has_function(const Runtime& runtime, std::string_view name) {
   if (name == "strftime_now") return runtime.now_unix_s.has_value();
@@ -145,6 +158,7 @@ Result<Value> format_percent(Runtime& runtime, const MarkedText& format, const V
     if (percent == text.size()) break;
     at = percent + 1;
     if (at < text.size() && text[at] == '%') {
+      LATHE_TRY_VOID(runtime.charge(4));
       append_range(out, format, at, at + 1);
       ++at;
       continue;
@@ -165,7 +179,7 @@ Result<Value> format_percent(Runtime& runtime, const MarkedText& format, const V
     ++used;
     ++at;
     append(out, piece);
-    LATHE_TRY_VOID(runtime.charge(4 + piece.text.size() / 4));
+    LATHE_TRY_VOID(runtime.charge(16 + piece.text.size() / 8));
     if (out.text.size() > runtime.bytes_max()) return runtime.too_large();
   }
   if (tuple ? used < several->items.size() : used == 0 && values.dict() == nullptr) return runtime.fail("more values than conversions in a format");
@@ -181,6 +195,7 @@ Result<Value> format_braces(Runtime& runtime, const MarkedText& format, const Ca
     append_range(out, format, at, brace);
     if (brace == text.size()) break;
     if (brace + 1 < text.size() && text[brace + 1] == text[brace]) {
+      LATHE_TRY_VOID(runtime.charge(4));
       append_range(out, format, brace, brace + 1);
       at = brace + 2;
       continue;
@@ -195,8 +210,8 @@ Result<Value> format_braces(Runtime& runtime, const MarkedText& format, const Ca
     }
     for (const auto& [name, named] : args.keyword) value = name == field ? &named : value;
     if (value == nullptr) return runtime.fail("the format has no value for '{{{}}}'", field.substr(0, 40));
-    LATHE_TRY_VOID(runtime.charge(4 + args.keyword.size() + value->weight()));
-    if (!append_str(out, *value, runtime.bytes_max())) return runtime.too_large();
+    LATHE_TRY_VOID(runtime.charge(8 + args.keyword.size()));
+    LATHE_TRY_VOID(runtime.append_text(out, *value));
     at = close + 1;
   }
   return runtime.string(std::move(out));

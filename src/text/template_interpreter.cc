@@ -86,7 +86,7 @@ void Interpreter::set(NameId id, Value value) {
 
 Result<Value> Interpreter::lookup(const NameNode& name) {
   for (const Scope* scope = scope_; scope != nullptr; scope = scope->parent) {
-    LATHE_TRY_VOID(charge(scope->variables.size() / 16));
+    LATHE_TRY_VOID(charge((scope->variables.size() + 4) / 8));
     for (const auto& [id, value] : scope->variables) {
       if (id == name.id) return value;
     }
@@ -111,7 +111,7 @@ Result<Interpreter::Flow> Interpreter::execute(const Stmt& statement) {
   const auto& node = statement.node;
   if (const auto* text = std::get_if<TextNode>(&node)) {
     if (out_->text.size() + text->text.size() > bytes_max()) return too_large();
-    LATHE_TRY_VOID(charge(text->text.size() / 4));
+    LATHE_TRY_VOID(charge(text->text.size() / 8));
     append(*out_, text->text, Mark::kLiteral);
     return Flow::kNext;
   }
@@ -129,6 +129,7 @@ Result<Interpreter::Flow> Interpreter::execute(const Stmt& statement) {
   if (const auto* assignment = std::get_if<SetNode>(&node)) {
     LATHE_TRY_VOID(execute_set(*assignment));
   } else if (const auto* macro = std::get_if<MacroNode>(&node)) {
+    LATHE_TRY_VOID(charge(16));
     set(macro->name.id, closure(*macro));
   } else if (const auto* call_block = std::get_if<CallNode>(&node)) {
     LATHE_TRY_VOID(execute_call(*call_block));
@@ -140,11 +141,7 @@ Result<Interpreter::Flow> Interpreter::execute(const Stmt& statement) {
   return Flow::kNext;
 }
 
-Result<void> Interpreter::write(const Value& value) {
-  LATHE_TRY_VOID(charge(value.weight()));
-  if (!append_str(*out_, value, bytes_max())) return too_large();
-  return {};
-}
+Result<void> Interpreter::write(const Value& value) { return append_text(*out_, value); }
 
 Result<Interpreter::Flow> Interpreter::execute_if(const IfNode& node) {
   for (const IfNode::Branch& branch : node.branches) {
@@ -246,6 +243,7 @@ Result<Interpreter::Flow> Interpreter::execute_with(const WithNode& node) {
     LATHE_TRY(Value value, eval(*expr));
     values.push_back(std::move(value));
   }
+  LATHE_TRY_VOID(charge(4 + values.size() * (1 + values.size() / 16)));  // set() scans what is set already
   Scope* previous = push_scope(scope_);
   for (size_t i = 0; i < values.size(); ++i) set(node.values[i].first.names[0].id, std::move(values[i]));
   Result<Flow> flow = execute(node.body);
@@ -269,7 +267,8 @@ Result<void> Interpreter::assign(const Target& target, Value value) {
   }
   LATHE_TRY(const ListPtr parts, elements(value));
   if (parts->items.size() != target.names.size()) return fail("{} values for {} names", parts->items.size(), target.names.size());
-  LATHE_TRY_VOID(charge(parts->items.size()));
+  const size_t count = parts->items.size();
+  LATHE_TRY_VOID(charge(count * (1 + (count + (scope_ == nullptr ? 0 : scope_->variables.size())) / 8)));
   for (size_t i = 0; i < target.names.size(); ++i) set(target.names[i].id, parts->items[i]);
   return {};
 }
@@ -280,7 +279,7 @@ Result<void> Interpreter::bind_parameters(const MacroNode& macro, const CallArgs
   if (positional > macro.parameters.size() && !macro.uses_varargs) {
     return fail("the macro '{}' takes {} arguments, {} are given", name, macro.parameters.size(), positional);
   }
-  LATHE_TRY_VOID(charge(macro.parameters.size() * (1 + args.keyword.size())));
+  LATHE_TRY_VOID(charge(8 + macro.parameters.size() * (1 + args.keyword.size() + macro.parameters.size() / 16)));
   std::vector<bool> used(args.keyword.size(), false);
   for (size_t i = 0; i < macro.parameters.size(); ++i) {
     const MacroNode::Parameter& parameter = macro.parameters[i];
@@ -309,6 +308,7 @@ Result<void> Interpreter::bind_rest(const MacroNode& macro, const CallArgs& args
     if (keyword == "caller") {
       set(kCallerId, value);
     } else if (macro.uses_kwargs) {
+      LATHE_TRY_VOID(charge(16));
       others.set(Value::literal_string(keyword), value);
     } else {
       return fail("the macro '{}' has no argument '{}'", macro.name.name, keyword);
@@ -348,7 +348,7 @@ Result<Value> Interpreter::call_macro(const Callable& callable, const CallArgs& 
 }
 
 Result<Value> Interpreter::call(const Value& function, const CallArgs& args) {
-  LATHE_TRY_VOID(charge(4));
+  LATHE_TRY_VOID(charge(8));
   const Callable* callable = function.callable();
   if (callable == nullptr) {
     const Undefined* undefined = function.get<Undefined>();

@@ -10,6 +10,7 @@ using Method = Result<Value> (*)(Runtime&, const MarkedText&, const CallArgs&);
 
 Result<Value> cased(Runtime& r, const MarkedText& self, const CallArgs& args, Case to) {
   LATHE_TRY_VOID(bind(r, args, {}));
+  LATHE_TRY_VOID(r.charge_walk(self, 2));
   return r.string(change_case(self, to));
 }
 
@@ -20,9 +21,10 @@ Result<Value> stripped(Runtime& r, const MarkedText& self, const CallArgs& args,
   if (given) {
     LATHE_TRY(const MarkedText* chars, string_argument(r, bound[0], "chars"));
     characters = chars->text;
-    LATHE_TRY_VOID(r.charge(characters.size()));
+    LATHE_TRY_VOID(r.charge(8 * characters.size()));
   }
   const LiteralSpan kept = strip_range(self.text, side, given ? &characters : nullptr);
+  LATHE_TRY_VOID(r.charge(self.text.size() - (kept.end - kept.begin)));
   return r.string(substring(self, kept.begin, kept.end));
 }
 
@@ -36,9 +38,16 @@ Result<Value> split_method(Runtime& r, const MarkedText& self, const CallArgs& a
     separator = given->text;
   }
   if (from_right && separator.empty() && count >= 0) return r.fail("'rsplit' with a count needs a separator");
-  LATHE_TRY_VOID(r.charge(self.text.size() / 2));
+  if (separator.empty()) {
+    LATHE_TRY_VOID(r.charge(self.text.size()));
+  } else {
+    LATHE_TRY_VOID(r.charge_search(self.text, separator));
+  }
+  std::vector<MarkedText> texts;
+  if (!split_text(texts, self, separator, count, from_right, [&](uint64_t units) { return r.pay(units); })) return r.out_of_budget();
   std::vector<Value> pieces;
-  for (MarkedText& piece : split_text(self, separator, count, from_right)) {
+  pieces.reserve(texts.size());
+  for (MarkedText& piece : texts) {
     LATHE_TRY(Value value, r.string(std::move(piece)));
     pieces.push_back(std::move(value));
   }
@@ -64,25 +73,23 @@ Result<Value> replace_method(Runtime& r, const MarkedText& self, const CallArgs&
   LATHE_TRY(const MarkedText* from, string_argument(r, bound[0], "old"));
   LATHE_TRY(const MarkedText* to, string_argument(r, bound[1], "new"));
   LATHE_TRY(const int64_t count, int_argument(r, bound[2], "count", -1));
-  LATHE_TRY_VOID(r.charge(self.text.size() / 4));
-  MarkedText out;
-  if (!replace_text(out, self, from->text, *to, count, r.bytes_max())) return r.too_large();
-  return r.string(std::move(out));
+  return replaced(r, self, from->text, *to, count);
 }
 
 /// find, rfind, index: the position in code points, -1 or an error if there is none.
 Result<Value> position(Runtime& r, const MarkedText& self, const CallArgs& args, bool last, bool must) {
   LATHE_TRY(const auto bound, bind(r, args, {"sub"}));
   LATHE_TRY(const MarkedText* part, string_argument(r, bound[0], "sub"));
-  LATHE_TRY_VOID(r.charge(self.text.size() / 4));
+  LATHE_TRY_VOID(r.charge_search(self.text, part->text));
   size_t hit = find_text(self.text, part->text);
   if (last && hit != std::string::npos) {
     for (size_t next = hit; next != std::string::npos && !part->text.empty(); next = find_text(self.text, part->text, next + 1)) {
-      LATHE_TRY_VOID(r.charge(1 + part->text.size() / 4));  // hits may overlap
+      LATHE_TRY_VOID(r.charge(kHitUnits + part->text.size()));  // hits may overlap, and each search looks at all of it
       hit = next;
     }
     if (part->text.empty()) hit = self.text.size();
   }
+  LATHE_TRY_VOID(r.charge(hit == std::string::npos ? 0 : hit / 2));
   if (hit != std::string::npos) return Value::size(count_code_points(std::string_view(self.text).substr(0, hit)));
   if (must) return r.fail("the string has no '{}'", part->text.substr(0, 40));
   return Value(int64_t{-1});
@@ -91,11 +98,13 @@ Result<Value> position(Runtime& r, const MarkedText& self, const CallArgs& args,
 Result<Value> count_method(Runtime& r, const MarkedText& self, const CallArgs& args) {
   LATHE_TRY(const auto bound, bind(r, args, {"sub"}));
   LATHE_TRY(const MarkedText* part, string_argument(r, bound[0], "sub"));
-  LATHE_TRY_VOID(r.charge(self.text.size() / 4));
+  LATHE_TRY_VOID(r.charge_search(self.text, part->text));
   if (part->text.empty()) return Value::size(count_code_points(self.text) + 1);
   int64_t count = 0;
-  for (size_t hit = find_text(self.text, part->text); hit != std::string::npos; hit = find_text(self.text, part->text, hit + part->text.size()))
+  for (size_t hit = find_text(self.text, part->text); hit != std::string::npos; hit = find_text(self.text, part->text, hit + part->text.size())) {
+    LATHE_TRY_VOID(r.charge(kHitUnits));
     ++count;
+  }
   return Value(count);
 }
 
@@ -110,7 +119,7 @@ Result<Value> join_method(Runtime& r, const MarkedText& self, const CallArgs& ar
     if (i > 0) append(out, self);
     append(out, *part);
     if (out.text.size() > r.bytes_max()) return r.too_large();
-    LATHE_TRY_VOID(r.charge(1 + (self.text.size() + part->text.size()) / 4));
+    LATHE_TRY_VOID(r.charge(4 + (self.text.size() + part->text.size()) / 8 + self.literal.size() + part->literal.size()));
   }
   return r.string(std::move(out));
 }
@@ -129,8 +138,8 @@ Result<Value> without_end(Runtime& r, const MarkedText& self, const CallArgs& ar
 template <class Predicate>
 Result<Value> all_characters(Runtime& r, const MarkedText& self, const CallArgs& args, Predicate predicate) {
   LATHE_TRY_VOID(bind(r, args, {}));
-  LATHE_TRY_VOID(r.charge(self.text.size() / 4));
   for (size_t at = 0; at < self.text.size(); at += code_point_bytes(self.text, at)) {
+    LATHE_TRY_VOID(r.charge(2));
     if (!predicate(code_point(self.text, at))) return Value(false);
   }
   return Value(!self.text.empty());
@@ -170,8 +179,10 @@ constexpr NamedMethod kStringMethods[] = {
      [](Runtime& r, const MarkedText& s, const CallArgs& a) -> Result<Value> {
        LATHE_TRY_VOID(bind(r, a, {}));
        LATHE_TRY_VOID(r.charge(s.text.size() / 2));
+       std::vector<MarkedText> texts;
+       if (!split_lines(texts, s, [&](uint64_t units) { return r.pay(units); })) return r.out_of_budget();
        std::vector<Value> lines;
-       for (MarkedText& line : split_lines(s)) lines.emplace_back(std::move(line));
+       for (MarkedText& line : texts) lines.emplace_back(std::move(line));
        return r.list(std::move(lines));
      }},
     {"startswith", [](Runtime& r, const MarkedText& s, const CallArgs& a) { return has_end(r, s, a, true); }},
@@ -194,7 +205,7 @@ Result<Value> dict_method(Runtime& r, const Value& self, std::string_view name, 
   if (name == "get") {
     LATHE_TRY(const auto bound, bind(r, args, {"key", "default"}));
     if (bound[0] == nullptr) return r.fail("the argument 'key' is missing");
-    LATHE_TRY_VOID(r.charge(bound[0]->weight()));
+    LATHE_TRY_VOID(r.charge(bound[0]->weight() + (bound[0]->is_string() ? 0 : dict.size())));
     const Value* found = dict.find(*bound[0]);
     return found != nullptr ? *found : bound[1] != nullptr ? *bound[1] : Value(None{});
   }
@@ -238,7 +249,7 @@ bool has_method(const Value& value, std::string_view name) {
 }
 
 Result<Value> call_method(Runtime& runtime, const Value& self, std::string_view name, const CallArgs& args) {
-  LATHE_TRY_VOID(runtime.charge(2));
+  LATHE_TRY_VOID(runtime.charge(8));
   if (const MarkedText* text = self.string()) {
     for (const NamedMethod& method : kStringMethods) {
       if (method.name == name) return method.method(runtime, *text, args);

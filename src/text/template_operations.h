@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <bit>
 #include <initializer_list>
 #include <optional>
 #include <span>
@@ -23,11 +25,13 @@ struct CallArgs {
   std::vector<std::pair<std::string, Value>> keyword;
 };
 
-/// State of one render that operations share. Work is paid for in units, kUnitsPerStep of them a step of limits.template_steps:
-/// an expression node costs 1, a statement 4, an element of a container 1, four bytes of a new string 1.
+/// State of one render that operations share. Work is paid for in units, kUnitsPerStep of them a step of limits.template_steps.
+/// A unit stands for about 10 ns, so that the limit on steps is one on time: an expression node costs 1, a statement 4, an element of
+/// a container 1 or 2, a new container or string 8 more, eight copied bytes 1, a character that is looked at 1 or more. Nothing that a
+/// template can make long is done for nothing: what cannot be known before is paid while it is done.
 class Runtime {
  public:
-  static constexpr uint64_t kUnitsPerStep = 8;
+  static constexpr uint64_t kUnitsPerStep = 4;
 
   Runtime(const base::Limits& limits, std::optional<int64_t> now)
       : now_unix_s(now), limits_(limits), units_left_(limits.template_steps * kUnitsPerStep) {}
@@ -40,6 +44,21 @@ class Runtime {
       return {};
     }
     return too_many_steps();
+  }
+  /// The same as an answer, for the functions of template_strings.h; what they left undone then ends in out_of_budget().
+  bool pay(uint64_t units) {
+    const bool enough = units <= units_left_;
+    units_left_ -= enough ? units : units_left_;
+    return enough;
+  }
+  tl::unexpected<Error> out_of_budget() const { return too_many_steps(); }
+  /// Pays for searching `needle` in `text` once: a text that nearly matches everywhere is compared again and again.
+  Result<void> charge_search(std::string_view text, std::string_view needle) {
+    return charge(1 + text.size() * (1 + std::min<size_t>(needle.size(), 256) / 8) / 4);
+  }
+  /// Pays for going through the characters of a text when the mark of each is looked up.
+  Result<void> charge_walk(const MarkedText& text, uint64_t units_a_byte) {
+    return charge(4 + text.text.size() * (units_a_byte + static_cast<uint64_t>(std::bit_width(text.literal.size())) / 4));
   }
   size_t bytes_max() const { return limits_.template_output_bytes; }
   const base::Limits& limits() const { return limits_; }
@@ -59,6 +78,7 @@ class Runtime {
 
   /// str(value) with marks.
   Result<MarkedText> text_of(const Value& value);
+  Result<void> append_text(MarkedText& out, const Value& value);
   /// Elements that a `for` sees: of a list, keys of a dict, characters of a string, none of undefined.
   Result<ListPtr> elements(const Value& value);
   /// value.name and value[key] as templates see them; undefined if missing.
@@ -109,6 +129,10 @@ Result<std::vector<const Value*>> bind(const Runtime& runtime, const CallArgs& a
 Result<const MarkedText*> string_argument(const Runtime& runtime, const Value* value, std::string_view name);
 Result<int64_t> int_argument(const Runtime& runtime, const Value* value, std::string_view name, int64_t fallback);
 
+/// Units for printing a float with digits after the point (negative: the default): each digit of a large, small or long one is a division of a number of
+/// a thousand bits.
+uint64_t digit_units(double value, int64_t precision);
+
 using Operation = Result<Value> (*)(Runtime&, const Value&, const CallArgs&);
 struct NamedOperation {
   std::string_view name;
@@ -133,6 +157,9 @@ Result<Value> call_function(Runtime& runtime, std::string_view name, const CallA
 /// text % values, and text.format(…).
 Result<Value> format_percent(Runtime& runtime, const MarkedText& format, const Value& values);
 Result<Value> format_braces(Runtime& runtime, const MarkedText& format, const CallArgs& args);
+
+/// text.replace(from, to, count_max), paid for.
+Result<Value> replaced(Runtime& runtime, const MarkedText& text, std::string_view from, const MarkedText& to, int64_t count_max);
 
 /// a + b, as `+` in an expression.
 Result<Value> add(Runtime& runtime, const Value& a, const Value& b);

@@ -24,28 +24,34 @@ tl::unexpected<Error> Runtime::too_large() const {
 
 Result<Value> Runtime::string(MarkedText text) {
   if (text.text.size() > bytes_max()) return too_large();
-  LATHE_TRY_VOID(charge(1 + text.text.size() / 4 + text.literal.size()));
+  LATHE_TRY_VOID(charge(8 + text.text.size() / 8 + 2 * text.literal.size()));
   return Value(std::move(text));
 }
 
 Result<Value> Runtime::list(std::vector<Value> items, bool tuple) {
-  LATHE_TRY_VOID(charge(1 + items.size()));
+  LATHE_TRY_VOID(charge(8 + 2 * items.size()));
   Value value = Value::list(std::move(items), tuple);
   if (value.depth() > kValueDepthMax) return error(Code::kResourceExhausted, fmt::format("a value nested deeper than {} levels", kValueDepthMax));
   return value;
 }
 
 Result<Value> Runtime::dict(Dict dict) {
-  LATHE_TRY_VOID(charge(1 + 2 * dict.size()));
+  LATHE_TRY_VOID(charge(8 + 4 * dict.size()));
   if (dict.depth() > kValueDepthMax) return error(Code::kResourceExhausted, fmt::format("a value nested deeper than {} levels", kValueDepthMax));
   return Value::dict(std::move(dict));
 }
 
 Result<MarkedText> Runtime::text_of(const Value& value) {
-  LATHE_TRY_VOID(charge(value.weight()));
   MarkedText text;
-  if (!append_str(text, value, bytes_max())) return too_large();
+  LATHE_TRY_VOID(append_text(text, value));
   return text;
+}
+
+Result<void> Runtime::append_text(MarkedText& out, const Value& value) {
+  // Strings are copied, everything else is printed character by character.
+  LATHE_TRY_VOID(charge(value.is_string() ? value.weight() : saturating_product(value.weight(), kPrintUnits)));
+  if (!append_str(out, value, bytes_max())) return too_large();
+  return {};
 }
 
 Result<ListPtr> Runtime::elements(const Value& value) {
@@ -55,7 +61,7 @@ Result<ListPtr> Runtime::elements(const Value& value) {
     items.reserve(dict->size());
     for (const auto& entry : dict->entries()) items.push_back(entry.first);
   } else if (const MarkedText* text = value.string()) {
-    LATHE_TRY_VOID(charge(4 * text->text.size()));
+    LATHE_TRY_VOID(charge(16 * text->text.size()));
     for (size_t at = 0; at < text->text.size();) {
       const size_t end = at + code_point_bytes(text->text, at);
       items.emplace_back(substring(*text, at, end));
@@ -101,6 +107,7 @@ Result<Value> Runtime::attribute(const Value& value, const std::string& name) {
     const std::string* what = value.get<Undefined>()->name;
     return fail("'{}' is undefined, it has no attribute '{}'", what == nullptr ? "the value" : *what, name);
   }
+  LATHE_TRY_VOID(charge(4 + name.size() / 8));
   // As in Python, a method wins over a key of the same name.
   if (has_method(value, name)) {
     Callable method{.name = name, .macro = nullptr, .scope = nullptr, .self = std::make_shared<const Value>(value)};
@@ -122,7 +129,7 @@ Result<Value> Runtime::item(const Value& value, const Value& key) {
   if (value.is_undefined())
     return fail("'{}' is undefined, it has no items", value.get<Undefined>()->name == nullptr ? "the value" : *value.get<Undefined>()->name);
   if (const Dict* dict = value.dict()) {
-    LATHE_TRY_VOID(charge(key.weight()));
+    LATHE_TRY_VOID(charge(key.weight() + (key.is_string() ? 0 : dict->size())));
     const Value* found = dict->find(key);
     return found == nullptr ? Value() : *found;
   }
@@ -150,7 +157,7 @@ Result<Value> Runtime::attribute_path(const Value& value, std::string_view path,
     const size_t dot = std::min(path.find('.'), path.size());
     const std::string part(path.substr(0, dot));
     const bool index = !part.empty() && part.size() < 10 && part.find_first_not_of("0123456789") == std::string::npos;
-    LATHE_TRY_VOID(charge(1));
+    LATHE_TRY_VOID(charge(16 + part.size() / 4));
     LATHE_TRY(at, item(at, index ? Value(static_cast<int64_t>(std::stol(part))) : Value::data_string(part)));
     if (at.is_undefined() && fallback != nullptr) at = *fallback;
     if (dot == path.size()) return at;
@@ -175,7 +182,7 @@ Result<bool> Runtime::contains(const Value& container, const Value& item) {
   if (const MarkedText* text = container.string()) {
     const MarkedText* part = item.string();
     if (part == nullptr) return fail("'in' a string needs a string on its left, not {}", item.kind_name());
-    LATHE_TRY_VOID(charge(text->text.size() / 16));
+    LATHE_TRY_VOID(charge_search(text->text, part->text));
     return find_text(text->text, part->text) != std::string_view::npos;
   }
   if (const Dict* dict = container.dict()) {
@@ -238,6 +245,7 @@ Result<Value> integer_arithmetic(Runtime& runtime, Op op, int64_t a, int64_t b) 
       break;
     }
     case Op::kPower: {
+      LATHE_TRY_VOID(runtime.charge(8));
       if (b < 0) return Value(std::pow(static_cast<double>(a), static_cast<double>(b)));
       if (b > 64 && (a > 1 || a < -1)) {
         overflow = true;
@@ -278,7 +286,7 @@ Result<Value> repeat(Runtime& runtime, const Value& value, int64_t count) {
   if (const MarkedText* text = value.string()) {
     MarkedText out;
     if (times > 0 && text->text.size() > runtime.bytes_max() / times) return runtime.too_large();
-    LATHE_TRY_VOID(runtime.charge(text->text.empty() ? 0 : times));
+    LATHE_TRY_VOID(runtime.charge(text->text.empty() ? 0 : times * (1 + text->literal.size())));
     for (uint64_t i = 0; i < times && !text->text.empty(); ++i) append(out, *text);
     return runtime.string(std::move(out));
   }
@@ -286,7 +294,7 @@ Result<Value> repeat(Runtime& runtime, const Value& value, int64_t count) {
   std::vector<Value> items;
   if (!list.items.empty()) {
     if (times > runtime.limits().template_steps / list.items.size()) return runtime.charge(UINT64_MAX).map([] { return Value(); });
-    LATHE_TRY_VOID(runtime.charge(times * list.items.size()));
+    LATHE_TRY_VOID(runtime.charge(2 * times * list.items.size()));
     for (uint64_t i = 0; i < times; ++i) items.insert(items.end(), list.items.begin(), list.items.end());
   }
   return runtime.list(std::move(items), list.tuple);
@@ -296,7 +304,10 @@ Result<Value> repeat(Runtime& runtime, const Value& value, int64_t count) {
 
 Result<Value> arithmetic(Runtime& runtime, Op op, const Value& a, const Value& b) {
   if (a.is_number() && b.is_number()) {
-    if (a.is_float() || b.is_float() || op == Op::kDivide) return float_arithmetic(runtime, op, a.as_double(), b.as_double());
+    if (a.is_float() || b.is_float() || op == Op::kDivide) {
+      LATHE_TRY_VOID(runtime.charge(op == Op::kPower ? 8 : 1));
+      return float_arithmetic(runtime, op, a.as_double(), b.as_double());
+    }
     return integer_arithmetic(runtime, op, a.as_int(), b.as_int());
   }
   if (op == Op::kAdd && a.string() != nullptr && b.string() != nullptr) {
@@ -321,6 +332,17 @@ Result<Value> arithmetic(Runtime& runtime, Op op, const Value& a, const Value& b
     }
   }
   return runtime.fail("'{}' between {} and {}", symbol(op), a.kind_name(), b.kind_name());
+}
+
+Result<Value> replaced(Runtime& runtime, const MarkedText& text, std::string_view from, const MarkedText& to, int64_t count_max) {
+  LATHE_TRY_VOID(runtime.charge_search(text.text, from));
+  MarkedText out;
+  switch (replace_text(out, text, from, to, count_max, runtime.bytes_max(), [&](uint64_t units) { return runtime.pay(units); })) {
+    case Replaced::kTooLarge: return runtime.too_large();
+    case Replaced::kNotPaid: return runtime.out_of_budget();
+    case Replaced::kDone: break;
+  }
+  return runtime.string(std::move(out));
 }
 
 Result<Value> add(Runtime& runtime, const Value& a, const Value& b) { return arithmetic(runtime, Op::kAdd, a, b); }

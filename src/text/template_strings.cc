@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include <algorithm>
+#include <array>
 #include <unordered_set>
 
 #include "text/utf8.h"
@@ -25,10 +26,10 @@ std::vector<LiteralSpan>::const_iterator span_from(const MarkedText& text, size_
 }
 
 /// Pieces of a text at whitespace; the rest after `count_max` pieces stays whole.
-std::vector<MarkedText> split_at_spaces(const MarkedText& text, int64_t count_max) {
-  std::vector<MarkedText> pieces;
+bool split_at_spaces(std::vector<MarkedText>& pieces, const MarkedText& text, int64_t count_max, Pay pay) {
   size_t at = strip_range(text.text, Side::kLeft).begin;
   while (at < text.text.size()) {
+    if (!pay(kPieceUnits)) return false;
     if (count_max >= 0 && static_cast<int64_t>(pieces.size()) == count_max) {
       pieces.push_back(substring(text, at, strip_range(text.text, Side::kRight).end));
       break;
@@ -39,7 +40,7 @@ std::vector<MarkedText> split_at_spaces(const MarkedText& text, int64_t count_ma
     while (end < text.text.size() && is_space(code_point(text.text, end))) end += code_point_bytes(text.text, end);
     at = end;
   }
-  return pieces;
+  return true;
 }
 
 }  // namespace
@@ -99,11 +100,22 @@ bool is_space(char32_t point) {
 }
 
 LiteralSpan strip_range(std::string_view text, Side side, const std::string_view* characters) {
-  std::unordered_set<char32_t> set;
+  std::array<bool, 128> ascii{};
+  std::unordered_set<char32_t> others;
   if (characters != nullptr) {
-    for (size_t at = 0; at < characters->size(); at += code_point_bytes(*characters, at)) set.insert(code_point(*characters, at));
+    for (size_t at = 0; at < characters->size(); at += code_point_bytes(*characters, at)) {
+      const char32_t point = code_point(*characters, at);
+      if (point < ascii.size()) {
+        ascii[point] = true;
+      } else {
+        others.insert(point);
+      }
+    }
   }
-  const auto drop = [&](char32_t point) { return characters == nullptr ? is_space(point) : set.contains(point); };
+  const auto drop = [&](char32_t point) {
+    if (characters == nullptr) return is_space(point);
+    return point < ascii.size() ? ascii[point] : others.contains(point);
+  };
   size_t begin = 0;
   size_t end = text.size();
   if (side != Side::kRight) {
@@ -127,34 +139,38 @@ size_t find_text(std::string_view text, std::string_view needle, size_t from) {
   return hit == nullptr ? std::string_view::npos : static_cast<size_t>(static_cast<const char*>(hit) - text.data());
 }
 
-bool replace_text(MarkedText& out, const MarkedText& text, std::string_view from, const MarkedText& to, int64_t count_max, size_t bytes_max) {
+Replaced replace_text(MarkedText& out, const MarkedText& text, std::string_view from, const MarkedText& to, int64_t count_max, size_t bytes_max,
+                      Pay pay) {
+  const uint64_t hit_units = kHitUnits + from.size() / 8 + to.text.size() / 8 + to.literal.size();
   size_t at = 0;
   for (int64_t count = 0; count_max < 0 || count < count_max; ++count) {
     const size_t hit = find_text(text.text, from, at);
     if (hit == std::string_view::npos) break;
+    if (!pay(hit_units)) return Replaced::kNotPaid;
     // An empty needle stands before every code point and at the end.
     const size_t step = !from.empty() ? from.size() : hit < text.text.size() ? code_point_bytes(text.text, hit) : 1;
     append_range(out, text, at, hit);
     append(out, to);
     if (from.empty()) append_range(out, text, hit, std::min(hit + step, text.text.size()));
     at = hit + step;
-    if (out.text.size() > bytes_max) return false;
+    if (out.text.size() > bytes_max) return Replaced::kTooLarge;
   }
   append_range(out, text, at, text.text.size());
-  return out.text.size() <= bytes_max;
+  return out.text.size() <= bytes_max ? Replaced::kDone : Replaced::kTooLarge;
 }
 
-std::vector<MarkedText> split_text(const MarkedText& text, std::string_view separator, int64_t count_max, bool from_right) {
-  if (separator.empty()) return split_at_spaces(text, count_max);
+bool split_text(std::vector<MarkedText>& pieces, const MarkedText& text, std::string_view separator, int64_t count_max, bool from_right, Pay pay) {
+  if (separator.empty()) return split_at_spaces(pieces, text, count_max, pay);
   std::vector<size_t> hits;
   for (size_t hit = find_text(text.text, separator); hit != std::string_view::npos; hit = find_text(text.text, separator, hit + separator.size())) {
     if (!from_right && count_max >= 0 && static_cast<int64_t>(hits.size()) == count_max) break;
+    if (!pay(kHitUnits + separator.size() / 8)) return false;
     hits.push_back(hit);
   }
+  if (!pay(kPieceUnits * hits.size())) return false;
   if (from_right && count_max >= 0 && static_cast<int64_t>(hits.size()) > count_max) {
     hits.erase(hits.begin(), hits.end() - static_cast<ptrdiff_t>(count_max));
   }
-  std::vector<MarkedText> pieces;
   pieces.reserve(hits.size() + 1);
   size_t at = 0;
   for (const size_t hit : hits) {
@@ -162,18 +178,18 @@ std::vector<MarkedText> split_text(const MarkedText& text, std::string_view sepa
     at = hit + separator.size();
   }
   pieces.push_back(substring(text, at, text.text.size()));
-  return pieces;
+  return true;
 }
 
-std::vector<MarkedText> split_lines(const MarkedText& text) {
-  std::vector<MarkedText> lines;
+bool split_lines(std::vector<MarkedText>& lines, const MarkedText& text, Pay pay) {
   size_t begin = 0;
   while (begin < text.text.size()) {
+    if (!pay(kPieceUnits)) return false;
     const size_t end = std::min(text.text.find_first_of("\r\n", begin), text.text.size());
     lines.push_back(substring(text, begin, end));
     begin = end + (text.text.compare(end, 2, "\r\n") == 0 ? 2 : 1);
   }
-  return lines;
+  return true;
 }
 
 }  // namespace lathe::text::jinja

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/function_ref.h"
 #include "text/marked_text.h"
 
 namespace lathe::text::jinja {
@@ -35,11 +36,18 @@ LiteralSpan strip_range(std::string_view text, Side side, const std::string_view
 
 /// First occurrence at or after `from`, npos if none; linear for every needle.
 size_t find_text(std::string_view text, std::string_view needle, size_t from = 0);
-/// Python's str.replace; `count_max` < 0: all. False if the result exceeds `bytes_max`.
-bool replace_text(MarkedText& out, const MarkedText& text, std::string_view from, const MarkedText& to, int64_t count_max, size_t bytes_max);
-/// Python's str.split(separator, count_max), or with an empty separator split() by runs of whitespace.
-std::vector<MarkedText> split_text(const MarkedText& text, std::string_view separator, int64_t count_max, bool from_right);
-std::vector<MarkedText> split_lines(const MarkedText& text);
+/// Takes the units of work (template_operations.h) that each hit or piece costs; false when there are none left: stop.
+using Pay = base::FunctionRef<bool(uint64_t)>;
+inline constexpr uint64_t kHitUnits = 8;
+inline constexpr uint64_t kPieceUnits = 16;
+
+enum class Replaced : uint8_t { kDone, kTooLarge, kNotPaid };
+/// Python's str.replace; `count_max` < 0: all. kTooLarge if the result exceeds `bytes_max`.
+Replaced replace_text(MarkedText& out, const MarkedText& text, std::string_view from, const MarkedText& to, int64_t count_max, size_t bytes_max,
+                      Pay pay);
+/// Python's str.split(separator, count_max), or with an empty separator split() by runs of whitespace. False if it was not paid.
+bool split_text(std::vector<MarkedText>& pieces, const MarkedText& text, std::string_view separator, int64_t count_max, bool from_right, Pay pay);
+bool split_lines(std::vector<MarkedText>& lines, const MarkedText& text, Pay pay);
 
 /// kTitle is Python's str.title, kWords the `title` filter, which knows fewer word borders.
 enum class Case : uint8_t { kUpper, kLower, kTitle, kWords, kCapitalize };

@@ -59,7 +59,7 @@ Result<Value> callable(Runtime& r, const Value& v, const CallArgs& a) {
 Result<Value> cased(Runtime& r, const Value& v, const CallArgs& args, Case to) {
   LATHE_TRY_VOID(bind(r, args, {}));
   LATHE_TRY(const MarkedText text, r.text_of(v));
-  LATHE_TRY_VOID(r.charge(text.text.size()));
+  LATHE_TRY_VOID(r.charge_walk(text, 4));
   const Case other = to == Case::kLower ? Case::kUpper : Case::kLower;
   return Value(change_case(text, to).text == text.text && change_case(text, other).text != text.text);
 }

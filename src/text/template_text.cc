@@ -29,7 +29,10 @@ void append_quoted(std::string& out, std::string_view text) {
     } else if (c == '\t') {
       out += "\\t";
     } else if (byte < 0x20 || byte == 0x7F) {
-      out += fmt::format("\\x{:02x}", byte);
+      static constexpr std::string_view kHex = "0123456789abcdef";
+      out += "\\x";
+      out += kHex[byte / 16u];
+      out += kHex[byte % 16u];
     } else {
       out += c;
     }
@@ -70,7 +73,7 @@ void append_break(std::string& out, const config::JsonStyle& style, int level) {
 /// JSON's key of a dict entry, as json.dumps writes it; false if it has none.
 bool append_json_key(std::string& out, const Value& key, const JsonOptions& options) {
   if (const MarkedText* text = key.string()) {
-    config::append_json_string(out, text->text, options.style.ensure_ascii);
+    config::append_json_string(out, text->text, options.style);
     return true;
   }
   if (!key.is_number() && !key.is_none()) return false;
@@ -130,7 +133,7 @@ bool append_json_dict(std::string& out, const Dict& dict, const JsonOptions& opt
 bool append_json_level(std::string& out, const Value& value, const JsonOptions& options, int level) {
   if (out.size() > options.bytes_max) return false;
   if (const MarkedText* text = value.string()) {
-    config::append_json_string(out, text->text, options.style.ensure_ascii);
+    config::append_json_string(out, text->text, options.style);
   } else if (const List* list = value.list()) {
     return append_json_list(out, *list, options, level);
   } else if (const Dict* dict = value.dict()) {

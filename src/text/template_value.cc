@@ -8,6 +8,8 @@ namespace {
 constexpr size_t kIndexAbove = 8;  // a short scan is faster than a hash below this
 constexpr size_t kNowhere = static_cast<size_t>(-1);
 
+constexpr uint64_t kFloatWeight = 4;  // its digits take long to find
+
 uint64_t add_weights(uint64_t a, uint64_t b) { return a > UINT64_MAX - b ? UINT64_MAX : a + b; }
 
 bool lists_equal(const List& a, const List& b) {
@@ -59,6 +61,7 @@ const Value* Dict::find(const Value& key) const {
 void Dict::set(Value key, Value value) {
   depth_ = std::max({depth_, 1 + key.depth(), 1 + value.depth()});
   weight_ = add_weights(weight_, add_weights(key.weight(), value.weight()));
+  if (!key.is_string()) weight_ = add_weights(weight_, entries_.size());  // it is found by a scan
   const size_t at = position(key);
   if (at != kNowhere) {
     entries_[at].second = std::move(value);
@@ -123,11 +126,13 @@ uint32_t Value::depth() const {
 }
 
 uint64_t Value::weight() const {
-  if (const MarkedText* s = string()) return 1 + s->text.size() / 4;
+  if (const MarkedText* s = string()) return 1 + s->text.size() / 8 + 2 * s->literal.size();
   if (const List* l = list()) return l->weight;
   if (const Dict* d = dict()) return d->weight();
-  return 1;
+  return is_float() ? kFloatWeight : 1;
 }
+
+uint64_t saturating_product(uint64_t a, uint64_t b) { return b != 0 && a > UINT64_MAX / b ? UINT64_MAX : a * b; }
 
 std::string_view Value::kind_name() const {
   static constexpr std::string_view kNames[] = {"undefined", "none",   "a boolean",   "an integer", "a float",   "a string",

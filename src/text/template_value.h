@@ -11,6 +11,7 @@
 #include <variant>
 #include <vector>
 
+#include "base/limits.h"
 #include "config/json.h"
 #include "text/marked_text.h"
 
@@ -89,7 +90,7 @@ class Value {
 
   bool truthy() const;
   uint32_t depth() const;
-  /// Units of work of one walk over the value: elements of containers wherever they are shared, 4 bytes of strings. Constant time,
+  /// Units of work of one walk over the value: elements of containers wherever they are shared, 8 bytes of strings. Constant time,
   /// saturating: a small program can build a value with 2^100 elements, so every walk is paid for before it starts.
   uint64_t weight() const;
   /// "a string", "an integer", "undefined", …: for messages.
@@ -155,8 +156,12 @@ struct Callable {
 
 inline Value Value::dict(Dict dict) { return Value(std::make_shared<const Dict>(std::move(dict))); }
 
-/// Levels of nesting of a value; more is refused when it is built, so that no walk over values can run out of stack.
-inline constexpr uint32_t kValueDepthMax = 200;
+/// Units (template_operations.h) for printing what one unit of weight holds, character by character.
+inline constexpr uint64_t kPrintUnits = 24;
+uint64_t saturating_product(uint64_t a, uint64_t b);
+
+/// Levels of nesting of a value.
+inline constexpr uint32_t kValueDepthMax = base::kLimits.template_value_depth;
 
 /// Python's ==: numbers by value, strings by content, containers by elements, namespaces and functions by identity.
 bool equal(const Value& a, const Value& b);

@@ -4,6 +4,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "base/limits.h"
 #include "text/bpe_bytes.h"
 #include "text/tokenizer.h"
 #include "text/tokenizer_json.h"
@@ -14,10 +15,8 @@ namespace {
 
 using config::Json;
 
-// The largest vocabularies have some 300,000 tokens. Larger ids would only let a small file take much memory.
-constexpr int64_t kIdsMax = 1 << 20;
-// Longer ones would make looking for them slow; real ones have at most a few dozen bytes.
-constexpr size_t kAddedBytesMax = 1024;
+constexpr int64_t kIdsMax = base::kLimits.tokenizer_ids;
+constexpr size_t kAddedBytesMax = base::kLimits.tokenizer_added_bytes;
 
 Result<TokenId> token_id(const Json* json, std::string_view token) {
   if (json == nullptr || !json->is_int()) {
