@@ -114,7 +114,7 @@ void mla_unabsorb(const void* params, OpSite& site, Dispatch& dispatch) {
   for (int64_t head = 0; head < p.z.dim(1); ++head) {
     ops::MatmulParams matmul{.x = head_of(p.z, head), .part_count = 1, .compute = p.compute};
     const int64_t first = head * rows + p.kv_b.nope;
-    matmul.parts[0].weight = tensor::slice_matrix(p.kv_b.matrix, first, first + p.kv_b.value, 0, p.kv_b.matrix.cols());
+    matmul.parts[0].weight = tensor::slice_matrix(p.kv_b.matrix, {first, first + p.kv_b.value}, {0, p.kv_b.matrix.cols()});
     matmul.parts[0].y = head_of(p.out, head);
     dispatch.run(part(site, head), matmul);
   }

@@ -39,6 +39,8 @@ class Device {
   virtual void launch(const ops::Variant& variant, const void* params, ops::OpCounters* counters) = 0;
   /// Waits until everything enqueued is done.
   virtual void synchronise() = 0;
+  /// What went wrong with a launch since the last call (resource_exhausted: no scratch). Later launches did nothing; from here on they run again.
+  virtual Result<void> take_error() { return {}; }
   /// For the timeline: an "op" span per launch and a "piece" span per worker, detail = variant. Null switches recording off. Not owned.
   virtual void set_recorder(base::Recorder* recorder) { (void)recorder; }
   /// Layer, rank and tokens for the spans of the next launch; only called while a recorder is set.

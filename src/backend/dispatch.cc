@@ -40,7 +40,20 @@ Dispatch::Dispatch(Device& device, DispatchOptions options) : device_(device), o
 
 Dispatch::~Dispatch() { device_.synchronise(); }
 
-void Dispatch::update_fast() { fast_ = !planning_ && impl_->observer == nullptr && impl_->recorder == nullptr; }
+void Dispatch::update_fast() { fast_ = !planning_ && impl_->failure.has_value() && impl_->observer == nullptr && impl_->recorder == nullptr; }
+
+void Dispatch::fail(Error error) {
+  impl_->failure = tl::unexpected<Error>(std::move(error));
+  update_fast();
+}
+
+Result<void> Dispatch::take_error() {
+  const Result<void> launched = device_.take_error();
+  if (impl_->failure.has_value()) return launched;
+  const Result<void> failure = std::exchange(impl_->failure, Result<void>{});
+  update_fast();
+  return failure;
+}
 
 void Dispatch::begin_plan() {
   LATHE_CHECK(!planning_, "begin_plan() within a plan pass");
@@ -75,6 +88,7 @@ void Dispatch::run_slow(OpSite& site, ops::OpId op, const void* params, size_t b
     if (!planned && error) error = std::move(planned);
     return;
   }
+  if (!impl_->failure) return;
   if (site.route == Route::kUnplanned) {
     begin_plan();
     const Result<void> planned = plan_site(site, op, params);
@@ -123,8 +137,13 @@ void Dispatch::run_host_reference(OpSite& site, const void* params, ops::OpCount
   const int64_t start = impl_->recorder != nullptr ? base::now_ns() : 0;
   const bool counted = counters != nullptr && site.variant->run_counted != nullptr;
   if (!counted) impl_->counters_complete = false;
-  impl_->host->run(*site.variant, impl_->mirror.map(info, params), counted ? counters : nullptr);
-  impl_->mirror.copy_back();
+  if (const void* const on_host = impl_->mirror.map(info, params); on_host != nullptr) {
+    impl_->host->run(*site.variant, on_host, counted ? counters : nullptr);
+    impl_->mirror.copy_back();
+    if (const auto ran = impl_->host->take_error(); !ran) fail(ran.error().with_context(place(site, site.op)));
+  } else {
+    fail({Code::kResourceExhausted, fmt::format("{}: no memory on the host for copies of its inputs and outputs", place(site, site.op))});
+  }
   if (impl_->recorder != nullptr) {
     impl_->recorder->span({.name = info.name,
                            .category = "op",

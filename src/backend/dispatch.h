@@ -117,6 +117,10 @@ class Dispatch {
   Result<void> end_plan();
   bool planning() const { return planning_; }
 
+  /// What went wrong with a call since the last take_error() (resource_exhausted: no scratch for a kernel, no host memory for a fallback). Calls after it
+  /// did nothing: whoever made them asks here before using their results.
+  Result<void> take_error();
+
   /// Null switches observation off. Not owned.
   void set_observer(OpObserver* observer);
   /// What observers are told as OpCall::tokens from now on; the model sets it at the start of a pass.
@@ -150,6 +154,7 @@ class Dispatch {
   void run_observed(OpSite& site, const void* params, size_t bytes);
   void check_params(const OpSite& site, ops::OpId op, const void* params);
   void update_fast();
+  void fail(Error error);
 
   Device& device_;
   DispatchOptions options_;

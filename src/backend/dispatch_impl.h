@@ -25,6 +25,7 @@ struct Dispatch::Impl {
   int depth = 0;  ///< 1 inside a composition
   OpObserver* observer = nullptr;
   base::Recorder* recorder = nullptr;
+  Result<void> failure;     ///< of a call that ran, until take_error()
   Result<void> pass_error;  ///< first error of the plan pass
   Result<void> part_error;  ///< first error of the composition being planned
   std::unordered_set<const OpSite*> known;

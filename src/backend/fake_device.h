@@ -27,6 +27,7 @@ class FakeDevice final : public Device {
   std::span<const ops::Variant> table() const override { return table_; }
   void launch(const ops::Variant& variant, const void* params, ops::OpCounters* counters) override;
   void synchronise() override { ++counts_.waits; }
+  Result<void> take_error() override { return host_.take_error(); }
   std::string describe() const override;
 
   struct Counts {

@@ -37,6 +37,10 @@ const void* HostMirror::map(const ops::OpInfo& info, const void* params) {
   Collector collector(*this);
   info.visit(params_.data(), collector);
   merge();
+  if (base_ == nullptr) {
+    written_.clear();
+    return nullptr;
+  }
   for (const Range& region : regions_) {
     device_.copy_to_host(base_ + region.offset, reinterpret_cast<const void*>(region.begin), static_cast<int64_t>(region.end - region.begin));
   }

@@ -19,6 +19,7 @@ class HostMirror {
   explicit HostMirror(Device& device);
   ~HostMirror();
   /// The same params over host memory; valid until the next call of map. On a host-visible device: `params` themselves, waited for and not copied.
+  /// Null if the host has no memory for the copies.
   const void* map(const ops::OpInfo& info, const void* params);
   /// Writes the outputs of the last map back.
   void copy_back();

@@ -63,7 +63,7 @@ class LocalGroup final : public Group {
     row_.resize(static_cast<size_t>(sum.out.dim(1)));
     for (int64_t t = mine.begin; t < mine.end; ++t) {
       gather_nodes(t, sum.leaves);
-      tensor::tree_combine(sum.leaves, nodes_, rows_.data(), sum.out.dim(1), row_.data());
+      tensor::tree_combine({sum.leaves, nodes_, rows_.data(), sum.out.dim(1)}, row_.data());
       for (const TreeSum* other : room_->sums) std::copy(row_.begin(), row_.end(), row_of(other->out, t));
     }
     room_->meet();

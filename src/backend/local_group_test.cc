@@ -54,7 +54,7 @@ void partial(const Leaves& leaves, TreeNode node, int64_t t, float* out, int32_t
   present = nodes.empty() ? 0 : 1;
   // A node is a subtree of the same shape wherever it stands in the whole tree.
   for (TreeNode& inner : nodes) inner.begin -= node.begin, inner.end -= node.begin;
-  tensor::tree_combine(node.end - node.begin, nodes, rows.data(), kWidth, out);
+  tensor::tree_combine({node.end - node.begin, nodes, rows.data(), kWidth}, out);
 }
 
 std::vector<float> whole(const Leaves& leaves) {
@@ -72,7 +72,7 @@ TEST(LocalGroup, TreeSumHasTheBitsOfTheWholeSum) {
       for (const int ranks : {1, 2, 3, 5}) {  // more ranks than leaves: some have none
         auto group = make_local_group(ranks);
         on_every_rank(group, [&](Group& end) {
-          const tensor::Shard shard = tensor::default_shard(tensor::ShardKind::kRow, 0, 1, count, end.rank(), end.size());
+          const tensor::Shard shard = tensor::default_shard({.kind = tensor::ShardKind::kRow, .total = count}, end.rank(), end.size());
           Group::TreeSum sum{.leaves = count, .nodes = tensor::tree_cover(count, shard.begin, shard.end), .partials = {}, .present = {}, .out = {}};
           const auto nodes = static_cast<int64_t>(sum.nodes.size());
           std::vector<float> partials(static_cast<size_t>(nodes * kRows * kWidth));

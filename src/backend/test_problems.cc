@@ -51,7 +51,7 @@ void rms_norm_columns(Tensors& t, Dispatch& d, OpSite& site) {
 void matmul(Tensors& t, Dispatch& d, OpSite& site) {
   ops::MatmulParams p{.x = t.floats({5, 20}).slice(1, 2, 18), .part_count = 3, .compute = ops::Compute::kF32};
   p.parts[0] = {.weight = plain(t.bf16({6, 16})), .bias = t.floats({6}), .y = t.floats({5, 6})};
-  p.parts[1] = {.weight = tensor::slice_matrix(blocked(t, 24, 32), 5, 16, 7, 23), .bias = {}, .y = t.floats({5, 11})};
+  p.parts[1] = {.weight = tensor::slice_matrix(blocked(t, 24, 32), {5, 16}, {7, 23}), .bias = {}, .y = t.floats({5, 11})};
   p.parts[2] = {.weight = plain(t.floats({6, 16})), .bias = {}, .y = t.floats({2, 5, 6}), .leaf_channels = 8, .leaf_begin = 1, .leaf_total = 4};
   d.run(site, p);
 }

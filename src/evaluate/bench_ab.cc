@@ -13,6 +13,7 @@
 #include <optional>
 
 #include "base/clock.h"
+#include "base/limits.h"
 #include "ops/cases/problem.h"
 
 namespace lathe::evaluate {
@@ -20,7 +21,7 @@ namespace {
 
 using config::Json;
 
-constexpr size_t kOutputMax = size_t{64} << 20;
+constexpr size_t kOutputMax = base::kLimits.benchmark_output_bytes;
 
 struct ProcessResult {
   std::string output;

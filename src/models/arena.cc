@@ -54,10 +54,10 @@ int64_t MetaPack::add(int64_t count) {
   return begin;
 }
 
-Result<void> MetaPack::upload(backend::Device& device, bool dry) {
+Result<void> MetaPack::upload(backend::Device& device, Upload upload) {
   const auto bytes = static_cast<int64_t>(host_.size() * sizeof(int32_t));
   LATHE_TRY_VOID(device_.ensure(device, bytes));
-  if (!dry && bytes > 0) device.copy_to_device(device_.data(), host_.data(), bytes);
+  if (upload == Upload::kCopy && bytes > 0) device.copy_to_device(device_.data(), host_.data(), bytes);
   return {};
 }
 

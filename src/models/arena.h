@@ -65,6 +65,11 @@ class GrowBuffer {
   backend::Buffer buffer_;
 };
 
+enum class Upload : uint8_t {
+  kCopy,
+  kDry,  ///< a planning pass: nothing is copied
+};
+
 /// The i32 arrays of a step, packed on the host and copied to the device at once.
 class MetaPack {
  public:
@@ -72,8 +77,8 @@ class MetaPack {
   /// Appends `count` zeros, 64-byte aligned, and returns where they begin. Pointers from at() die with the next add().
   int64_t add(int64_t count);
   int32_t* at(int64_t offset) { return host_.data() + offset; }
-  /// One copy. Views made afterwards point to the device. `dry`: a planning pass, nothing is copied.
-  Result<void> upload(backend::Device& device, bool dry);
+  /// One copy. Views made afterwards point to the device.
+  Result<void> upload(backend::Device& device, Upload upload);
   View view(int64_t offset, std::initializer_list<int64_t> shape) const;
 
  private:

@@ -250,7 +250,7 @@ class Binder : public TensorVisitor {
     }
     LATHE_TRY(const Whole all, whole(spec, joined, *name));
     const MatrixView expert = make_matrix(all.values.at(joined.index), all.scales.present() ? all.scales.at(joined.index) : View{});
-    return slice_matrix(expert, joined.row, joined.row + spec.shape[0], 0, spec.shape[1]);
+    return slice_matrix(expert, {joined.row, joined.row + spec.shape[0]}, {0, spec.shape[1]});
   }
 
   Result<View> bind_conv(const TensorSpec& spec, const Joined& joined, const std::string& name) {

@@ -18,7 +18,15 @@ using cache::Unit;
 /// Latents and pooled keys are rounded when they are written and only ever read from the cache: BF16 there changes no equality.
 DType cache_dtype(const ModelOptions& options) { return options.precision == Precision::kExact ? DType::kF32 : DType::kBF16; }
 
-void add_kda(std::vector<LayerFamily>& out, int32_t layer, const Glm5NextConfig& config, const Glm5NextShards& shards, const ModelOptions& options) {
+/// What decides the families of a model on one rank.
+struct Sizes {
+  const Glm5NextConfig& config;
+  const Glm5NextShards& shards;
+  const ModelOptions& options;
+};
+
+void add_kda(std::vector<LayerFamily>& out, int32_t layer, const Sizes& sizes) {
+  const auto& [config, shards, options] = sizes;
   if (shards.kda_heads == 0) return;
   const KdaConfig& kda = config.kda;
   tensor::Shard state_shard = shards.plan.kda_heads;
@@ -36,12 +44,15 @@ void add_kda(std::vector<LayerFamily>& out, int32_t layer, const Glm5NextConfig&
                                .shard = shards.plan.kda_heads}});
 }
 
-void add_dsa(std::vector<LayerFamily>& out, int32_t layer, const DsaFamilyNames& names, bool indexer, const Glm5NextConfig& config,
-             const ModelOptions& options) {
+void add_latents(std::vector<LayerFamily>& out, int32_t layer, const DsaFamilyNames& names, const Sizes& sizes) {
+  const std::vector<cache::Plane> planes = {{"latent", cache_dtype(sizes.options), sizes.config.mla.kv_lora_rank}};
+  out.push_back({layer, Family{.name = names.latent, .unit = Unit::kToken, .planes = planes, .shard = {}}});
+}
+
+void add_index(std::vector<LayerFamily>& out, int32_t layer, const DsaFamilyNames& names, const Sizes& sizes) {
+  const ModelOptions& options = sizes.options;
   const DType dtype = cache_dtype(options);
-  out.push_back({layer, Family{.name = names.latent, .unit = Unit::kToken, .planes = {{"latent", dtype, config.mla.kv_lora_rank}}, .shard = {}}});
-  if (!indexer) return;
-  const IndexerConfig& index = config.indexer;
+  const IndexerConfig& index = sizes.config.indexer;
   out.push_back(
       {layer,
        Family{.name = names.keys, .unit = Unit::kPool, .tokens_per_unit = index.kpool, .planes = {{"key", dtype, index.head_dim}}, .shard = {}}});
@@ -57,16 +68,21 @@ int64_t ring_rows(const cache::Store& store, int32_t layer, const std::string& f
 }  // namespace
 
 std::vector<LayerFamily> glm5_next_cache_families(const Glm5NextConfig& config, const Glm5NextShards& shards, const ModelOptions& options) {
+  const Sizes sizes{.config = config, .shards = shards, .options = options};
   std::vector<LayerFamily> out;
   for (int64_t i = 0; i < config.layers; ++i) {
     const auto layer = static_cast<int32_t>(i);
     if (config.mixers[static_cast<size_t>(i)] == MixerKind::kKda) {
-      add_kda(out, layer, config, shards, options);
+      add_kda(out, layer, sizes);
     } else {
-      add_dsa(out, layer, kDsaFamilies, config.indexers[static_cast<size_t>(i)] == IndexerKind::kFull, config, options);
+      add_latents(out, layer, kDsaFamilies, sizes);
+      if (config.indexers[static_cast<size_t>(i)] == IndexerKind::kFull) add_index(out, layer, kDsaFamilies, sizes);
     }
   }
-  if (config.draft_layer && options.draft) add_dsa(out, static_cast<int32_t>(config.layers), kDraftFamilies, true, config, options);
+  if (config.draft_layer && options.draft) {
+    add_latents(out, static_cast<int32_t>(config.layers), kDraftFamilies, sizes);
+    add_index(out, static_cast<int32_t>(config.layers), kDraftFamilies, sizes);
+  }
   return out;
 }
 

@@ -14,9 +14,8 @@
 namespace lathe::models {
 namespace {
 
+using base::kLimits;
 using config::Json;
-
-constexpr int64_t kMaxTensors = 1 << 22;
 
 constexpr std::array<std::string_view, 2> kMultimodalTypes = {"glm5_next", "glm5_next_vl"};
 constexpr std::array<std::string_view, 2> kTextTypes = {"glm5_next_text", "glm5_next_vl_text"};
@@ -27,16 +26,16 @@ Result<void> read_vision(const Json& json, ParsedConfig& out) {
   if (!json.is_object()) return err(Code::kInvalidArgument, "vision_config is {}, expected an object", json.dump());
   ConfigReader reader(json, "vision_config.", out.warnings);
   VisionConfig vision;
-  vision.depth = reader.required_int({"depth"}, {1, kMaxLayers});
-  vision.hidden = reader.required_int({"hidden_size"}, {1, kMaxWidth});
-  vision.heads = reader.required_int({"num_heads"}, {1, kMaxHeads});
-  vision.intermediate = reader.required_int({"intermediate_size"}, {1, kMaxWidth});
-  vision.out_hidden = reader.required_int({"out_hidden_size"}, {1, kMaxWidth});
-  vision.projection_intermediate = reader.required_int({"projection_intermediate_size"}, {1, kMaxWidth});
-  vision.patch = reader.required_int({"patch_size"}, {1, kMaxSmall});
-  vision.temporal_patch = reader.required_int({"temporal_patch_size"}, {1, kMaxSmall});
-  vision.merge = reader.required_int({"spatial_merge_size"}, {1, kMaxSmall});
-  vision.channels = reader.required_int({"in_channels"}, {1, kMaxSmall});
+  vision.depth = reader.required_int({"depth"}, {1, kLimits.model_layers});
+  vision.hidden = reader.required_int({"hidden_size"}, {1, kLimits.model_width});
+  vision.heads = reader.required_int({"num_heads"}, {1, kLimits.model_heads});
+  vision.intermediate = reader.required_int({"intermediate_size"}, {1, kLimits.model_width});
+  vision.out_hidden = reader.required_int({"out_hidden_size"}, {1, kLimits.model_width});
+  vision.projection_intermediate = reader.required_int({"projection_intermediate_size"}, {1, kLimits.model_width});
+  vision.patch = reader.required_int({"patch_size"}, {1, kLimits.model_small});
+  vision.temporal_patch = reader.required_int({"temporal_patch_size"}, {1, kLimits.model_small});
+  vision.merge = reader.required_int({"spatial_merge_size"}, {1, kLimits.model_small});
+  vision.channels = reader.required_int({"in_channels"}, {1, kLimits.model_small});
   vision.swiglu_limit = static_cast<float>(reader.required_number({"swiglu_limit"}, kLimitRange));
   vision.rms_norm_eps = static_cast<float>(reader.required_number({"rms_norm_eps"}, kEpsRange));
   reader.only("attention_bias", true);
@@ -115,11 +114,11 @@ Result<void> check_size(const Glm5NextConfig& config) {
     const double outputs = d(v.out_hidden) * (vision_hidden * d(v.merge) * d(v.merge) + d(v.out_hidden) + 3 * d(v.projection_intermediate));
     total += d(v.depth) * vision_hidden * (4 * vision_hidden + 3 * d(v.intermediate)) + vision_hidden * d(v.patch_values()) + outputs;
   }
-  if (total > d(kMaxParameters))
-    return err(Code::kInvalidArgument, "the sizes describe a model of {:.3g} parameters, the limit is {:.3g}", total, d(kMaxParameters));
+  if (total > d(kLimits.model_parameters))
+    return err(Code::kInvalidArgument, "the sizes describe a model of {:.3g} parameters, the limit is {:.3g}", total, d(kLimits.model_parameters));
   const double tensors = d(config.layers + 1) * (d(config.moe.experts) * 3 + 64);
-  if (tensors > d(kMaxTensors))
-    return err(Code::kInvalidArgument, "the sizes describe a model of {:.3g} tensors, the limit is {}", tensors, kMaxTensors);
+  if (tensors > d(kLimits.model_tensors))
+    return err(Code::kInvalidArgument, "the sizes describe a model of {:.3g} tensors, the limit is {}", tensors, kLimits.model_tensors);
   return {};
 }
 

@@ -147,13 +147,10 @@ struct ParsedConfig {
 
 /// Reads a parsed config.json of a multimodal (glm5_next) or text-only (glm5_next_text) model.
 /// Errors  invalid_argument, naming the key, its value and what was expected; unimplemented for another model_type (lists the supported ones).
-/// Every size is positive and so bounded that products of a few of them fit int64 (kMaxParameters bounds the whole model).
+/// Every size is positive and so bounded that products of a few of them fit int64 (Limits::model_parameters bounds the whole model).
 Result<ParsedConfig> parse_glm5_next_config(const config::Json& json);
 
 /// Reads DIR/config.json (or the file itself, if `path` is one); messages name it. Errors: data_loss instead of invalid_argument.
 Result<ParsedConfig> read_glm5_next_config(const std::string& path);
-
-/// Largest model that a config may describe, in parameters.
-inline constexpr int64_t kMaxParameters = int64_t{1} << 50;
 
 }  // namespace lathe::models

@@ -9,16 +9,6 @@
 
 namespace lathe::models {
 
-// Bounds far beyond every real model, so low that a product of any three of them fits int64.
-inline constexpr int64_t kMaxWidth = int64_t{1} << 20;
-inline constexpr int64_t kMaxVocab = int64_t{1} << 24;
-inline constexpr int64_t kMaxLayers = 1 << 10;
-inline constexpr int64_t kMaxHeads = 1 << 14;
-inline constexpr int64_t kMaxHeadDim = 1 << 14;
-inline constexpr int64_t kMaxExperts = 1 << 14;
-inline constexpr int64_t kMaxSmall = 64;  // streams, patch edges in merge units, channels
-inline constexpr int64_t kMaxTopk = int64_t{1} << 24;
-inline constexpr int64_t kMaxPositions = int64_t{1} << 31;
 inline constexpr FloatRange kEpsRange = {1e-30, 0.1};
 inline constexpr FloatRange kLimitRange = {1e-6, 1e6};
 

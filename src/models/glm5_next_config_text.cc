@@ -2,12 +2,14 @@
 
 #include <fmt/format.h>
 
+#include "base/limits.h"
 #include "models/glm5_next_config_parts.h"
 #include "models/glm5_next_schedule.h"
 
 namespace lathe::models {
 namespace {
 
+using base::kLimits;
 using config::Json;
 
 constexpr int64_t kDefaultPositions = 1 << 20;
@@ -43,8 +45,14 @@ void read_gate_bound(ConfigReader& text, ConfigReader* dict, KdaConfig& kda) {
   }
 }
 
+/// What the size of a linear layer is called on its own and in linear_attn_config.
+struct LinearName {
+  std::string_view flat_name, dict_name;
+};
+
 /// One size that the flat names or the dict give; both must agree.
-int64_t linear_size(ConfigReader& text, ConfigReader* dict, std::string_view flat_name, std::string_view dict_name, IntRange range) {
+int64_t linear_size(ConfigReader& text, ConfigReader* dict, const LinearName& name, IntRange range) {
+  const auto [flat_name, dict_name] = name;
   const Json* flat = text.find({flat_name});
   const Json* nested = dict != nullptr ? dict->find({dict_name}) : nullptr;
   if (flat == nullptr && dict != nullptr) return dict->required_int({dict_name}, range);
@@ -64,13 +72,13 @@ Result<LayerLists> read_kda(ConfigReader& text, Glm5NextConfig& config, std::vec
   std::optional<ConfigReader> dict;
   if (json != nullptr) dict.emplace(*json, "text_config.linear_attn_config.", warnings);
   ConfigReader* inner = dict ? &*dict : nullptr;
-  config.kda.heads = linear_size(text, inner, "linear_num_heads", "num_heads", {1, kMaxHeads});
-  config.kda.head_dim = linear_size(text, inner, "linear_head_dim", "head_dim", {1, kMaxHeadDim});
-  config.kda.conv_width = linear_size(text, inner, "linear_conv_kernel_dim", "short_conv_kernel_size", {1, 256});
+  config.kda.heads = linear_size(text, inner, {"linear_num_heads", "num_heads"}, {1, kLimits.model_heads});
+  config.kda.head_dim = linear_size(text, inner, {"linear_head_dim", "head_dim"}, {1, kLimits.model_head_dim});
+  config.kda.conv_width = linear_size(text, inner, {"linear_conv_kernel_dim", "short_conv_kernel_size"}, {1, 256});
   read_gate_bound(text, inner, config.kda);
   if (dict) {
-    lists.kda_layers = dict->optional_ints({"kda_layers"}, {0, kMaxLayers});
-    lists.full_layers = dict->optional_ints({"full_attn_layers"}, {0, kMaxLayers});
+    lists.kda_layers = dict->optional_ints({"kda_layers"}, {0, kLimits.model_layers});
+    lists.full_layers = dict->optional_ints({"full_attn_layers"}, {0, kLimits.model_layers});
     dict->warn_about_unknown_keys();
     LATHE_TRY_VOID(dict->status());
   }
@@ -78,20 +86,20 @@ Result<LayerLists> read_kda(ConfigReader& text, Glm5NextConfig& config, std::vec
 }
 
 void read_mla_and_indexer(ConfigReader& text, Glm5NextConfig& config) {
-  config.mla.heads = text.required_int({"num_attention_heads"}, {1, kMaxHeads});
-  config.mla.q_lora_rank = text.required_int({"q_lora_rank"}, {1, kMaxWidth});
-  config.mla.kv_lora_rank = text.required_int({"kv_lora_rank"}, {1, kMaxWidth});
-  config.mla.nope_dim = text.required_int({"qk_nope_head_dim"}, {1, kMaxHeadDim});
-  config.mla.v_dim = text.required_int({"v_head_dim"}, {1, kMaxHeadDim});
+  config.mla.heads = text.required_int({"num_attention_heads"}, {1, kLimits.model_heads});
+  config.mla.q_lora_rank = text.required_int({"q_lora_rank"}, {1, kLimits.model_width});
+  config.mla.kv_lora_rank = text.required_int({"kv_lora_rank"}, {1, kLimits.model_width});
+  config.mla.nope_dim = text.required_int({"qk_nope_head_dim"}, {1, kLimits.model_head_dim});
+  config.mla.v_dim = text.required_int({"v_head_dim"}, {1, kLimits.model_head_dim});
   text.only("num_key_value_heads", config.mla.heads);
   text.only("qk_head_dim", config.mla.nope_dim);
   text.only("qk_rope_head_dim", 0);
   for (const std::string_view name : {"mla_use_nope", "mla_nope"}) text.only(name, true);
   text.only("attention_bias", false);
 
-  config.indexer.heads = text.required_int({"index_n_heads"}, {1, kMaxHeads});
-  config.indexer.head_dim = text.required_int({"index_head_dim"}, {1, kMaxHeadDim});
-  config.indexer.topk_tokens = text.required_int({"index_topk"}, {1, kMaxTopk});
+  config.indexer.heads = text.required_int({"index_n_heads"}, {1, kLimits.model_heads});
+  config.indexer.head_dim = text.required_int({"index_head_dim"}, {1, kLimits.model_head_dim});
+  config.indexer.topk_tokens = text.required_int({"index_topk"}, {1, kLimits.model_topk});
   config.indexer.kpool = text.required_int({"index_kpool"}, {1, 1024});
   config.indexer.always_select_tail = text.bool_or({"index_kpool_always_select_tail"}, true);
   text.only("index_kpool_compress", true);
@@ -102,9 +110,9 @@ void read_mla_and_indexer(ConfigReader& text, Glm5NextConfig& config) {
 
 void read_moe(ConfigReader& text, Glm5NextConfig& config) {
   MoeConfig& moe = config.moe;
-  moe.experts = text.required_int({"n_routed_experts", "num_local_experts", "num_experts"}, {1, kMaxExperts});
+  moe.experts = text.required_int({"n_routed_experts", "num_local_experts", "num_experts"}, {1, kLimits.model_experts});
   moe.experts_per_token = text.required_int({"num_experts_per_tok", "num_experts_per_token"}, {1, moe.experts});
-  moe.intermediate = text.required_int({"moe_intermediate_size"}, {1, kMaxWidth});
+  moe.intermediate = text.required_int({"moe_intermediate_size"}, {1, kLimits.model_width});
   moe.routed_scale = static_cast<float>(text.required_number({"routed_scaling_factor"}, {1e-6, 1e6}));
   moe.normalise_topk = text.required_bool({"norm_topk_prob", "moe_renormalize"});
   moe.shared_experts = text.int_or({"n_shared_experts"}, 1, {1, 1024});
@@ -122,7 +130,7 @@ void read_moe(ConfigReader& text, Glm5NextConfig& config) {
 }
 
 void read_mhc(ConfigReader& text, Glm5NextConfig& config) {
-  config.mhc.streams = text.required_int({"hc_mult", "mhc_num_residual_streams"}, {1, kMaxSmall});
+  config.mhc.streams = text.required_int({"hc_mult", "mhc_num_residual_streams"}, {1, kLimits.model_small});
   config.mhc.sinkhorn_iterations = text.required_int({"hc_sinkhorn_iters", "mhc_sinkhorn_iterations"}, {1, 1000});
   config.mhc.eps = static_cast<float>(text.required_number({"hc_eps"}, {0, 0.1}));
   text.only("mhc", true);
@@ -173,11 +181,11 @@ Result<void> read_text_config(const Json& json, const std::string& section, Pars
   Glm5NextConfig& config = out.config;
   ConfigReader text(json, section, out.warnings);
   ignore_text_keys(text);
-  config.vocab = text.required_int({"vocab_size"}, {1, kMaxVocab});
-  config.hidden = text.required_int({"hidden_size"}, {1, kMaxWidth});
-  config.intermediate = text.required_int({"intermediate_size"}, {1, kMaxWidth});
-  config.layers = text.required_int({"num_hidden_layers"}, {1, kMaxLayers});
-  config.max_positions = text.int_or({"max_position_embeddings"}, kDefaultPositions, {1, kMaxPositions});
+  config.vocab = text.required_int({"vocab_size"}, {1, kLimits.model_vocabulary});
+  config.hidden = text.required_int({"hidden_size"}, {1, kLimits.model_width});
+  config.intermediate = text.required_int({"intermediate_size"}, {1, kLimits.model_width});
+  config.layers = text.required_int({"num_hidden_layers"}, {1, kLimits.model_layers});
+  config.max_positions = text.int_or({"max_position_embeddings"}, kDefaultPositions, {1, kLimits.model_positions});
   config.rms_norm_eps = static_cast<float>(text.required_number({"rms_norm_eps"}, kEpsRange));
   config.swiglu_limit = static_cast<float>(text.required_number({"swiglu_limit"}, kLimitRange));
   config.dtype = read_dtype(text, DType::kBF16);

@@ -22,8 +22,8 @@ Result<DraftResult> Glm5NextModel::draft_prefill(std::span<const DraftItem> item
                       .at = {},
                       .hidden_begin = item.hidden_begin});
   }
-  LATHE_TRY_VOID(draft_batch_.build(items_, limits(), store, device(), dispatch_.planning()));
-  LATHE_TRY(const DraftResult result, run_draft({draft_batch_, store, hooks}, hidden, false));
+  LATHE_TRY_VOID(draft_batch_.build(items_, limits(), batch_target(store)));
+  LATHE_TRY(const DraftResult result, run_draft({draft_batch_, store, hooks}, hidden, DraftPass::kPrefill));
   if (dispatch_.planning()) return result;
   for (const DraftItem& item : items) store.set_draft_length(item.sequence, item.start + static_cast<int64_t>(item.tokens.size()));
   return result;
@@ -52,9 +52,9 @@ Result<DraftResult> Glm5NextModel::draft_step(std::span<const DraftStepItem> ite
   }
   BatchLimits bounds = limits();
   bounds.skip_tail = false;  // the round's own latents are always attended to
-  LATHE_TRY_VOID(draft_batch_.build(items_, bounds, store, device(), dispatch_.planning()));
+  LATHE_TRY_VOID(draft_batch_.build(items_, bounds, batch_target(store)));
   copy_selections(draft_batch_);
-  return run_draft({draft_batch_, store, hooks}, draft_hidden_[static_cast<size_t>(draft_turn_)], true);
+  return run_draft({draft_batch_, store, hooks}, draft_hidden_[static_cast<size_t>(draft_turn_)], DraftPass::kStep);
 }
 
 void Glm5NextModel::copy_selections(const StepBatch& batch) {
@@ -66,7 +66,8 @@ void Glm5NextModel::copy_selections(const StepBatch& batch) {
   }
 }
 
-Result<DraftResult> Glm5NextModel::run_draft(const Pass& pass, const View& hidden_source, bool later_step) {
+Result<DraftResult> Glm5NextModel::run_draft(const Pass& pass, const View& hidden_source, DraftPass which) {
+  const bool later_step = which == DraftPass::kStep;
   arena_.reset();
   dispatch_.set_tokens(pass.batch.positions());
   const int64_t rows = pass.batch.rows();
@@ -89,14 +90,15 @@ Result<DraftResult> Glm5NextModel::run_draft(const Pass& pass, const View& hidde
   }
   dispatch_.run(later_step ? sites.step_add_mixer : sites.add_mixer, ops::AddParams{.a = x, .b = y, .out = x});
   norm(block.post_norm, x, weights.layer.post_attention_norm, u);
-  ffn(block.ffn, weights.layer, weights_.layers.back(), u, y);
+  ffn(block.ffn, weights.layer, weights_.layers.back(), {.x = u, .y = y});
   dispatch_.run(later_step ? sites.step_add_ffn : sites.add_ffn, ops::AddParams{.a = x, .b = y, .out = x});
   // A round reads the previous result while it writes the next.
   draft_turn_ = 1 - draft_turn_;
   const View out = draft_hidden_[static_cast<size_t>(draft_turn_)].rows(0, rows);
   norm(sites.norm, x, weights.head_norm, out);
-  LATHE_TRY_VOID(head(pass.batch, out, sites.gather, sites.head, draft_logits_memory_, draft_logits_));
+  LATHE_TRY(draft_logits_, head(pass.batch, out, {.gather = sites.gather, .logits = sites.head, .memory = draft_logits_memory_}));
   LATHE_TRY_VOID(after_layer(pass, layer));
+  LATHE_TRY_VOID(dispatch_.take_error());
   return DraftResult{.logits = draft_logits_, .hidden = out, .items = pass.batch.item_rows()};
 }
 

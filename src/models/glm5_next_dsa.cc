@@ -21,45 +21,41 @@ Result<void> Glm5NextModel::dsa(const Pass& pass, const DsaCall& call, const Vie
   const int64_t heads = shards_.mla_heads;
   const IndexerConfig& index = config_.indexer;
   const View joined = arena_.f32({rows, heads * config_.mla.v_dim});
-  const View q = arena_.f32({rows, heads * config_.mla.nope_dim});
-  View k;
-  View gate;
-  View iq;
+  DsaRows of{.u = u, .q = arena_.f32({rows, heads * config_.mla.nope_dim}), .k = {}, .gate = {}, .iq = {}};
   if (call.choose) {
-    k = arena_.f32({rows, index.head_dim});
-    gate = arena_.f32({rows, index.head_dim});
-    iq = arena_.f32({rows, index.heads * index.head_dim});
+    of.k = arena_.f32({rows, index.head_dim});
+    of.gate = arena_.f32({rows, index.head_dim});
+    of.iq = arena_.f32({rows, index.heads * index.head_dim});
   }
-  dsa_project(pass, call, u, k, gate, q, iq);
-  LATHE_TRY_VOID(dsa_index(pass, call, u, k, gate, iq));
-  if (heads > 0) dsa_attend(pass, call, q, joined);
-  project_out(call.sites.output, call.weights.o, mla_cut_, config_.mla.v_dim, joined, y);
+  dsa_project(pass, call, of);
+  LATHE_TRY_VOID(dsa_index(pass, call, of));
+  if (heads > 0) dsa_attend(pass, call, of.q, joined);
+  project_out(call.sites.output, {.weight = call.weights.o, .cut = mla_cut_, .leaf_channels = config_.mla.v_dim}, {.x = joined, .y = y});
   return {};
 }
 
-void Glm5NextModel::dsa_project(const Pass& pass, const DsaCall& call, const View& u, const View& k, const View& gate, const View& q,
-                                const View& iq) {
+void Glm5NextModel::dsa_project(const Pass& pass, const DsaCall& call, const DsaRows& rows) {
   const Arena::Scope scope(arena_);
   const DsaWeights& w = call.weights;
-  const View qr = arena_.f32({u.dim(0), config_.mla.q_lora_rank});
-  const View latent = arena_.f32({u.dim(0), config_.mla.kv_lora_rank});
+  const View qr = arena_.f32({rows.u.dim(0), config_.mla.q_lora_rank});
+  const View latent = arena_.f32({rows.u.dim(0), config_.mla.kv_lora_rank});
   const IndexerWeights none;
   const IndexerWeights& index = call.choose ? *w.indexer : none;
-  matmul(call.sites.projections, u,
+  matmul(call.sites.projections, rows.u,
          {{.weight = w.q_a, .bias = {}, .y = qr},
           {.weight = w.kv_a, .bias = {}, .y = latent},
-          {.weight = index.wk, .bias = {}, .y = k},
-          {.weight = index.compress_gate, .bias = {}, .y = gate}},
+          {.weight = index.wk, .bias = {}, .y = rows.k},
+          {.weight = index.compress_gate, .bias = {}, .y = rows.gate}},
          compute_);
   norm(call.sites.q_norm, qr, w.q_a_norm, qr);
   norm(call.sites.latent_norm, latent, w.kv_a_norm, latent);
-  matmul(call.sites.q_projections, qr, {{.weight = w.q_b, .bias = {}, .y = q}, {.weight = index.wq_b, .bias = {}, .y = iq}}, compute_);
+  matmul(call.sites.q_projections, qr, {{.weight = w.q_b, .bias = {}, .y = rows.q}, {.weight = index.wq_b, .bias = {}, .y = rows.iq}}, compute_);
   dispatch_.run(call.sites.latents,
                 ops::WriteLatentsParams{
                     .x = latent, .pool = paged_view(pass.store, call.layer, call.names.latent, pass.batch.table()), .batch = pass.batch.ragged()});
 }
 
-Result<void> Glm5NextModel::dsa_index(const Pass& pass, const DsaCall& call, const View& u, const View& k, const View& gate, const View& iq) {
+Result<void> Glm5NextModel::dsa_index(const Pass& pass, const DsaCall& call, const DsaRows& rows) {
   const Arena::Scope scope(arena_);
   const IndexerConfig& index = config_.indexer;
   RangeExchange* const ranges = pass.hooks != nullptr ? pass.hooks->ranges() : nullptr;
@@ -77,8 +73,8 @@ Result<void> Glm5NextModel::dsa_index(const Pass& pass, const DsaCall& call, con
   const IndexerWeights& w = *call.weights.indexer;
   const ops::Paged keys = paged_view(pass.store, call.layer, call.names.keys, pass.batch.table());
   LATHE_TRY_VOID(each_range(&RangeExchange::index_halo));
-  dispatch_.run(call.sites.index_keys, ops::IndexKeysParams{.k = k,
-                                                            .gate = gate,
+  dispatch_.run(call.sites.index_keys, ops::IndexKeysParams{.k = rows.k,
+                                                            .gate = rows.gate,
                                                             .norm_weight = w.k_norm_weight,
                                                             .norm_bias = w.k_norm_bias,
                                                             .eps = kIndexNormEps,
@@ -89,9 +85,9 @@ Result<void> Glm5NextModel::dsa_index(const Pass& pass, const DsaCall& call, con
                                                             .batch = pass.batch.ragged()});
   LATHE_TRY_VOID(each_range(&RangeExchange::tokens_written));
   // Index weights stay f32 in every mode: BF16 there reorders pools.
-  const View weights = arena_.f32({u.dim(0), index.heads});
-  matmul(call.sites.index_weights, u, {{.weight = w.weights_proj, .bias = {}, .y = weights}}, ops::Compute::kF32);
-  dispatch_.run(call.sites.select, ops::IndexSelectParams{.q = heads_view(iq, index.heads),
+  const View weights = arena_.f32({rows.u.dim(0), index.heads});
+  matmul(call.sites.index_weights, rows.u, {{.weight = w.weights_proj, .bias = {}, .y = weights}}, ops::Compute::kF32);
+  dispatch_.run(call.sites.select, ops::IndexSelectParams{.q = heads_view(rows.iq, index.heads),
                                                           .weights = weights,
                                                           .keys = keys,
                                                           .batch = pass.batch.ragged(),

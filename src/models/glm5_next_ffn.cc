@@ -6,43 +6,43 @@
 
 namespace lathe::models {
 
-void Glm5NextModel::ffn(FfnSites& sites, const LayerWeights& weights, const LayerDerived& derived, const View& x, const View& y) {
+void Glm5NextModel::ffn(FfnSites& sites, const LayerWeights& weights, const LayerDerived& derived, const InOut& rows) {
   const Arena::Scope scope(arena_);
-  if (weights.dense) return mlp(*weights.dense, dense_cut_, sites.gate_up, sites.down, x, y);
-  moe(sites, *weights.moe, derived, x, y);
+  if (weights.dense) return mlp(*weights.dense, dense_cut_, {.gate_up = sites.gate_up, .down = sites.down}, rows);
+  moe(sites, *weights.moe, derived, rows);
 }
 
-void Glm5NextModel::mlp(const MlpWeights& weights, const Cut& cut, backend::OpSite& gate_up, backend::OpSite& down, const View& x, const View& y) {
-  const View inner = arena_.f32({x.dim(0), weights.gate.rows()});
+void Glm5NextModel::mlp(const MlpWeights& weights, const Cut& cut, const MlpSites& sites, const InOut& rows) {
+  const View inner = arena_.f32({rows.x.dim(0), weights.gate.rows()});
   if (weights.gate.rows() > 0) {
-    dispatch_.run(gate_up, ops::GateUpParams{.x = x,
-                                             .gate = weights.gate,
-                                             .up = weights.up,
-                                             .gate_bias = {},
-                                             .up_bias = {},
-                                             .out = inner,
-                                             .limit = config_.swiglu_limit,
-                                             .compute = compute_});
+    dispatch_.run(sites.gate_up, ops::GateUpParams{.x = rows.x,
+                                                   .gate = weights.gate,
+                                                   .up = weights.up,
+                                                   .gate_bias = {},
+                                                   .up_bias = {},
+                                                   .out = inner,
+                                                   .limit = config_.swiglu_limit,
+                                                   .compute = compute_});
   }
-  project_out(down, weights.down, cut, ops::kDownLeafChannels, inner, y);
+  project_out(sites.down, {.weight = weights.down, .cut = cut, .leaf_channels = ops::kDownLeafChannels}, {.x = inner, .y = rows.y});
 }
 
-void Glm5NextModel::moe(FfnSites& sites, const MoeWeights& weights, const LayerDerived& derived, const View& x, const View& y) {
-  const View logits = arena_.f32({x.dim(0), config_.moe.experts});
-  matmul(sites.router, x, {{.weight = weights.router, .bias = {}, .y = logits}}, ops::Compute::kF32);
-  experts(sites, derived, x, logits, weights.correction_bias, y);
+void Glm5NextModel::moe(FfnSites& sites, const MoeWeights& weights, const LayerDerived& derived, const InOut& rows) {
+  const View logits = arena_.f32({rows.x.dim(0), config_.moe.experts});
+  matmul(sites.router, rows.x, {{.weight = weights.router, .bias = {}, .y = logits}}, ops::Compute::kF32);
+  experts(sites, derived, {.logits = logits, .bias = weights.correction_bias}, rows);
   if (!weights.shared.gate.present()) return;
-  const View shared = arena_.f32({x.dim(0), config_.hidden});
-  mlp(weights.shared, shared_cut_, sites.shared_gate_up, sites.shared_down, x, shared);
-  dispatch_.run(sites.add, ops::AddParams{.a = y, .b = shared, .out = y});
+  const View shared = arena_.f32({rows.x.dim(0), config_.hidden});
+  mlp(weights.shared, shared_cut_, {.gate_up = sites.shared_gate_up, .down = sites.shared_down}, {.x = rows.x, .y = shared});
+  dispatch_.run(sites.add, ops::AddParams{.a = rows.y, .b = shared, .out = rows.y});
 }
 
-void Glm5NextModel::experts(FfnSites& sites, const LayerDerived& derived, const View& x, const View& logits, const View& bias, const View& y) {
-  const int64_t rows = x.dim(0);
+void Glm5NextModel::experts(FfnSites& sites, const LayerDerived& derived, const RouterViews& router, const InOut& rows) {
+  const int64_t count = rows.x.dim(0);
   const MoeConfig& config = config_.moe;
-  ops::MoeParams params{.x = x,
-                        .ids = arena_.i32({rows, config.experts_per_token}),
-                        .weights = arena_.f32({rows, config.experts_per_token}),
+  ops::MoeParams params{.x = rows.x,
+                        .ids = arena_.i32({count, config.experts_per_token}),
+                        .weights = arena_.f32({count, config.experts_per_token}),
                         .gate = derived.gate_stack(),
                         .up = derived.up_stack(),
                         .down = derived.down_stack(),
@@ -50,10 +50,10 @@ void Glm5NextModel::experts(FfnSites& sites, const LayerDerived& derived, const 
                         .experts_total = static_cast<int32_t>(config.experts),
                         .limit = config_.swiglu_limit,
                         .compute = compute_,
-                        .y = y,
+                        .y = rows.y,
                         .present = {}};
-  dispatch_.run(sites.route, ops::RouteParams{.logits = logits,
-                                              .bias = bias,
+  dispatch_.run(sites.route, ops::RouteParams{.logits = router.logits,
+                                              .bias = router.bias,
                                               .groups = static_cast<int32_t>(config.groups),
                                               .groups_kept = static_cast<int32_t>(config.groups_kept),
                                               .normalise = config.normalise_topk,
@@ -61,19 +61,24 @@ void Glm5NextModel::experts(FfnSites& sites, const LayerDerived& derived, const 
                                               .ids = params.ids,
                                               .weights = params.weights});
   if (!expert_cut_.cut) return dispatch_.run(sites.experts, params);
-  params.y = arena_.f32({expert_cut_.node_count(), rows, config_.hidden});
-  params.present = arena_.i32({expert_cut_.node_count(), rows});
+  params.y = arena_.f32({expert_cut_.node_count(), count, config_.hidden});
+  params.present = arena_.i32({expert_cut_.node_count(), count});
   if (expert_cut_.node_count() > 0) dispatch_.run(sites.experts, params);
-  sum_nodes(expert_cut_, params.y, params.present, y);
+  sum_nodes(expert_cut_, params.y, params.present, rows.y);
 }
 
-void Glm5NextModel::project_out(backend::OpSite& site, const MatrixView& weight, const Cut& cut, int64_t leaf_channels, const View& x,
-                                const View& y) {
-  ops::MatmulPart part{.weight = weight, .bias = {}, .y = y, .leaf_channels = leaf_channels, .leaf_begin = cut.begin, .leaf_total = cut.total};
-  if (!cut.cut) return matmul(site, x, {part}, compute_);
-  part.y = arena_.f32({cut.node_count(), x.dim(0), y.dim(1)});
-  if (cut.node_count() > 0) matmul(site, x, {part}, compute_);
-  sum_nodes(cut, part.y, {}, y);
+void Glm5NextModel::project_out(backend::OpSite& site, const OutProjection& projection, const InOut& rows) {
+  const Cut& cut = projection.cut;
+  ops::MatmulPart part{.weight = projection.weight,
+                       .bias = {},
+                       .y = rows.y,
+                       .leaf_channels = projection.leaf_channels,
+                       .leaf_begin = cut.begin,
+                       .leaf_total = cut.total};
+  if (!cut.cut) return matmul(site, rows.x, {part}, compute_);
+  part.y = arena_.f32({cut.node_count(), rows.x.dim(0), rows.y.dim(1)});
+  if (cut.node_count() > 0) matmul(site, rows.x, {part}, compute_);
+  sum_nodes(cut, part.y, {}, rows.y);
 }
 
 void Glm5NextModel::sum_nodes(const Cut& cut, const View& partials, const View& present, const View& y) {

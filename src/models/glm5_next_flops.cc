@@ -27,12 +27,14 @@ double mean_pools(int64_t n, int64_t pool) {
 }
 
 /// Recurrence in state form, or what the chunk form adds to the projections, per token.
-double kda_state_flops(const KdaConfig& kda, bool chunked) {
+enum class KdaForm : uint8_t { kState, kChunks };
+
+double kda_state_flops(const KdaConfig& kda, KdaForm form) {
   const double width = d(kda.head_dim);
-  if (!chunked) return d(kda.heads) * width * width * 7;  // decay 1, Sᵀk 2, rank-one update 2, Sᵀq 2
-  const double inside = 2 * kChunk * 5 * width;           // A, P over K; U, W, P·Vn over V (K = V), full squares
-  const double states = 3 * 2 * width * width;            // W·S, q·S, the new state
-  const double solve = 2 * kChunk * kChunk / 3;           // forward substitution
+  if (form == KdaForm::kState) return d(kda.heads) * width * width * 7;  // decay 1, Sᵀk 2, rank-one update 2, Sᵀq 2
+  const double inside = 2 * kChunk * 5 * width;                          // A, P over K; U, W, P·Vn over V (K = V), full squares
+  const double states = 3 * 2 * width * width;                           // W·S, q·S, the new state
+  const double solve = 2 * kChunk * kChunk / 3;                          // forward substitution
   return d(kda.heads) * (inside + states + solve);
 }
 
@@ -61,7 +63,8 @@ std::vector<FlopRow> flop_rows(const Glm5NextConfig& c, const FlopPoint& point) 
       {"KDA projections", FlopScope::kKdaLayer,
        2 * (4 * channels * hidden + 2 * (kda_width * hidden + channels * kda_width) + d(c.kda.heads) * hidden), kda_layers},
       {"KDA conv", FlopScope::kKdaLayer, 2 * 3 * channels * d(c.kda.conv_width), kda_layers},
-      {point.prefill ? "KDA chunks" : "KDA recurrence", FlopScope::kKdaLayer, kda_state_flops(c.kda, point.prefill), kda_layers},
+      {point.prefill ? "KDA chunks" : "KDA recurrence", FlopScope::kKdaLayer,
+       kda_state_flops(c.kda, point.prefill ? KdaForm::kChunks : KdaForm::kState), kda_layers},
       {"DSA projections", FlopScope::kDsaLayer, 2 * (q_rank * hidden + q_width * q_rank + kv_rank * hidden + hidden * v_width), dsa_layers},
       {point.expanded ? "MLA expansion" : "MLA absorption", FlopScope::kDsaLayer, 2 * (q_width + v_width) * kv_rank, dsa_layers},
       {"indexer projections", FlopScope::kFullIndexer, 2 * (index_heads * index_width * q_rank + (2 * index_width + index_heads) * hidden), full},

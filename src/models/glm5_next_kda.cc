@@ -28,8 +28,9 @@ Result<void> Glm5NextModel::kda(const Pass& pass, int32_t layer, const View& u, 
   const int64_t channels = shards_.kda_heads * config_.kda.head_dim;
   const View joined = arena_.f32({u.dim(0), channels});
   if (channels > 0) LATHE_TRY_VOID(kda_heads(pass, layer, u, joined));
-  project_out(layer_sites_[static_cast<size_t>(layer)].kda.output, weights_.bound.layers[static_cast<size_t>(layer)].kda->o, kda_cut_,
-              config_.kda.head_dim, joined, y);
+  project_out(layer_sites_[static_cast<size_t>(layer)].kda.output,
+              {.weight = weights_.bound.layers[static_cast<size_t>(layer)].kda->o, .cut = kda_cut_, .leaf_channels = config_.kda.head_dim},
+              {.x = joined, .y = y});
   return {};
 }
 
@@ -113,12 +114,11 @@ Result<void> Glm5NextModel::kda_recur(const Pass& pass, int32_t layer, const Kda
     wanted = ranges->wants_pair(site) || wanted;
     return {};
   }));
-  View pair_m;
-  View pair_h;
-  if (wanted) LATHE_TRY_VOID(kda_pair(pass, layer, rows, pair_m, pair_h));
+  KdaPair pair;
+  if (wanted) LATHE_TRY_VOID(kda_pair(pass, layer, rows, pair));
   LATHE_TRY_VOID(each_range([&](const RangeSite& site, int64_t sequence) -> Result<void> {
     if (!wanted || !ranges->wants_pair(site)) return ranges->kda_begin(site, {}, {});
-    return ranges->kda_begin(site, pair_m.at(sequence), pair_h.at(sequence));
+    return ranges->kda_begin(site, pair.m.at(sequence), pair.h.at(sequence));
   }));
   const View states = kda_state_view(pass.store, layer, config_.kda, shards_.kda_heads);
   dispatch_.run(layer_sites_[static_cast<size_t>(layer)].kda.recurrence, ops::KdaRecurrenceParams{.q = rows.q,
@@ -138,15 +138,15 @@ Result<void> Glm5NextModel::kda_recur(const Pass& pass, int32_t layer, const Kda
 }
 
 /// A pass of its own, from zero and without keeping states: the range's pair, before anybody knows the state that enters it.
-Result<void> Glm5NextModel::kda_pair(const Pass& pass, int32_t layer, const KdaRows& rows, View& pair_m, View& pair_h) {
+Result<void> Glm5NextModel::kda_pair(const Pass& pass, int32_t layer, const KdaRows& rows, KdaPair& out) {
   const int64_t sequences = pass.batch.sequences();
   const int64_t heads = shards_.kda_heads;
   const int64_t width = config_.kda.head_dim;
   const int64_t floats = sequences * heads * width * width;
   if (!dispatch_.planning()) LATHE_TRY_VOID(pair_memory_.ensure(device(), 2 * floats * 4));
   float* const memory = static_cast<float*>(dispatch_.planning() ? nowhere() : pair_memory_.data());
-  pair_m = tensor::make_view(memory, DType::kF32, {sequences, heads, width, width});
-  pair_h = tensor::make_view(memory + floats, DType::kF32, {sequences, heads, width, width});
+  out.m = tensor::make_view(memory, DType::kF32, {sequences, heads, width, width});
+  out.h = tensor::make_view(memory + floats, DType::kF32, {sequences, heads, width, width});
   const View states = kda_state_view(pass.store, layer, config_.kda, heads);
   dispatch_.run(layer_sites_[static_cast<size_t>(layer)].kda.pair, ops::KdaRecurrenceParams{.q = rows.q,
                                                                                             .k = rows.k,
@@ -159,8 +159,8 @@ Result<void> Glm5NextModel::kda_pair(const Pass& pass, int32_t layer, const KdaR
                                                                                             .state_out = pass.batch.no_state_out(),
                                                                                             .batch = pass.batch.ragged(),
                                                                                             .o = rows.o,
-                                                                                            .pair_m = pair_m,
-                                                                                            .pair_h = pair_h});
+                                                                                            .pair_m = out.m,
+                                                                                            .pair_h = out.h});
   device().synchronise();
   return {};
 }

@@ -366,7 +366,7 @@ TEST_F(BindTest, Fp8ScalesOfA130x200Matrix) {
   for (const int64_t row : {0, 127, 128, 129}) {
     for (const int64_t col : {0, 127, 128, 199}) EXPECT_EQ(element(up, row, col), expected(row, col)) << row << " " << col;
   }
-  const MatrixView part = slice_matrix(up, 100, 130, 127, 200);
+  const MatrixView part = slice_matrix(up, {100, 130}, {127, 200});
   for (const int64_t row : {100, 127, 128, 129}) {
     for (const int64_t col : {127, 128, 199}) EXPECT_EQ(element(part, row - 100, col - 127), expected(row, col)) << row << " " << col;
   }

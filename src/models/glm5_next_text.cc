@@ -42,8 +42,9 @@ Result<void> Glm5NextModel::gather_items(std::span<const StepItem> items, const 
 
 Result<StepResult> Glm5NextModel::step(std::span<const StepItem> items, cache::Store& store, StepHooks* hooks) {
   LATHE_TRY_VOID(gather_items(items, store));
-  LATHE_TRY_VOID(step_batch_.build(items_, limits(), store, device(), dispatch_.planning()));
+  LATHE_TRY_VOID(step_batch_.build(items_, limits(), batch_target(store)));
   LATHE_TRY_VOID(run_step({step_batch_, store, hooks}));
+  LATHE_TRY_VOID(dispatch_.take_error());
   return StepResult{.logits = logits_, .hidden = hidden_.rows(0, step_batch_.rows()), .items = step_batch_.item_rows()};
 }
 
@@ -57,7 +58,8 @@ Result<void> Glm5NextModel::run_step(const Pass& pass) {
   dispatch_.run(text_sites_.mean, ops::StreamMeanParams{.streams = streams, .out = mean});
   const View hidden = hidden_.rows(0, rows);
   norm(text_sites_.norm, mean, weights_.bound.norm, hidden);
-  return head(pass.batch, hidden, text_sites_.gather, text_sites_.head, logits_memory_, logits_);
+  LATHE_TRY(logits_, head(pass.batch, hidden, {.gather = text_sites_.gather, .logits = text_sites_.head, .memory = logits_memory_}));
+  return {};
 }
 
 View Glm5NextModel::embed(const StepBatch& batch, backend::OpSite& plain, backend::OpSite& with_rows) {
@@ -99,14 +101,14 @@ Result<View> Glm5NextModel::layers(const Pass& pass, const View& embedded) {
     const View y = arena_.f32({rows, config_.hidden});
     const View post = arena_.f32({rows, count});
     const View comb = arena_.f32({rows, count, count});
-    mhc_in(sites.attn_mhc.in, weights.attn_mhc, current, x, post, comb);
+    mhc_in(sites.attn_mhc.in, weights.attn_mhc, {.streams = current, .x = x, .post = post, .comb = comb});
     norm(sites.input_norm, x, weights.input_norm, x);
     LATHE_TRY_VOID(mixer(pass, layer, x, y));
     dispatch_.run(sites.attn_mhc.out, ops::MhcOutParams{.streams = current, .y = y, .post = post, .comb = comb, .out = streams});
     current = streams;
-    mhc_in(sites.ffn_mhc.in, weights.ffn_mhc, current, x, post, comb);
+    mhc_in(sites.ffn_mhc.in, weights.ffn_mhc, {.streams = current, .x = x, .post = post, .comb = comb});
     norm(sites.post_norm, x, weights.post_attention_norm, x);
-    ffn(sites.ffn, weights, weights_.layers[static_cast<size_t>(layer)], x, y);
+    ffn(sites.ffn, weights, weights_.layers[static_cast<size_t>(layer)], {.x = x, .y = y});
     dispatch_.run(sites.ffn_mhc.out, ops::MhcOutParams{.streams = current, .y = y, .post = post, .comb = comb, .out = streams});
     LATHE_TRY_VOID(after_layer(pass, layer));
   }
@@ -128,40 +130,38 @@ Result<void> Glm5NextModel::mixer(const Pass& pass, int32_t layer, const View& u
              u, y);
 }
 
-void Glm5NextModel::mhc_in(backend::OpSite& site, const MhcWeights& weights, const View& streams, const View& x, const View& post, const View& comb) {
-  dispatch_.run(site, ops::MhcInParams{.streams = streams,
+void Glm5NextModel::mhc_in(backend::OpSite& site, const MhcWeights& weights, const MhcViews& views) {
+  dispatch_.run(site, ops::MhcInParams{.streams = views.streams,
                                        .fn = weights.fn,
                                        .base = weights.base,
                                        .scale = weights.scale,
                                        .eps = config_.rms_norm_eps,
                                        .hc_eps = config_.mhc.eps,
                                        .iterations = static_cast<int32_t>(config_.mhc.sinkhorn_iterations),
-                                       .x = x,
-                                       .post = post,
-                                       .comb = comb});
+                                       .x = views.x,
+                                       .post = views.post,
+                                       .comb = views.comb});
 }
 
 void Glm5NextModel::norm(backend::OpSite& site, const View& x, const View& weight, const View& out) {
   dispatch_.run(site, ops::RmsNormParams{.x = x, .weight = weight, .eps = config_.rms_norm_eps, .out = out});
 }
 
-Result<void> Glm5NextModel::head(const StepBatch& batch, const View& hidden, backend::OpSite& gather, backend::OpSite& logits, GrowBuffer& memory,
-                                 View& out) {
+Result<View> Glm5NextModel::head(const StepBatch& batch, const View& hidden, const HeadCall& call) {
   const int64_t rows = batch.logits_rows();
   const int64_t vocabulary = shards_.vocabulary_end - shards_.vocabulary_begin;
-  out = {};
-  if (rows == 0) return {};
-  if (!dispatch_.planning()) LATHE_TRY_VOID(memory.ensure(device(), rows * vocabulary * 4));
-  out = tensor::make_view(memory.data(), DType::kF32, {rows, vocabulary});
-  if (vocabulary == 0) return {};
+  if (rows == 0) return View{};
+  if (!dispatch_.planning()) LATHE_TRY_VOID(call.memory.ensure(device(), rows * vocabulary * 4));
+  const View out = tensor::make_view(call.memory.data(), DType::kF32, {rows, vocabulary});
+  if (vocabulary == 0) return out;
   View x = hidden;
   if (rows != batch.rows() || dispatch_.planning()) {
     // The plan takes room for the largest case.
     x = arena_.f32({dispatch_.planning() ? batch.rows() : rows, config_.hidden}).rows(0, rows);
-    dispatch_.run(gather, ops::GatherRowsParams{.x = hidden, .rows = batch.logits_at(), .out = x});
+    dispatch_.run(call.gather, ops::GatherRowsParams{.x = hidden, .rows = batch.logits_at(), .out = x});
   }
-  matmul(logits, x, {{.weight = weights_.bound.head, .bias = {}, .y = out}}, compute_);
-  return {};
+  matmul(call.logits, x, {{.weight = weights_.bound.head, .bias = {}, .y = out}}, compute_);
+  return out;
 }
 
 void Glm5NextModel::matmul(backend::OpSite& site, const View& x, std::initializer_list<ops::MatmulPart> parts, ops::Compute compute) {

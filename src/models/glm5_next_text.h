@@ -60,6 +60,48 @@ class Glm5NextModel final : public Model {
     View selection;      ///< i32 [T, pools]
   };
 
+  /// Views of mHC before a sublayer.
+  struct MhcViews {
+    const View& streams;  ///< read
+    const View& x;
+    const View& post;
+    const View& comb;
+  };
+  /// What computes logits, and where they stay.
+  struct HeadCall {
+    backend::OpSite& gather;
+    backend::OpSite& logits;
+    GrowBuffer& memory;
+  };
+  /// Input and output rows of a part of a layer.
+  struct InOut {
+    const View& x;
+    const View& y;
+  };
+  struct MlpSites {
+    backend::OpSite& gate_up;
+    backend::OpSite& down;
+  };
+  /// A matrix whose columns a cut can split.
+  struct OutProjection {
+    const MatrixView& weight;
+    const Cut& cut;
+    int64_t leaf_channels = 0;
+  };
+  /// What the projections of a DSA mixer read and make; k, gate and iq only where it chooses.
+  struct DsaRows {
+    const View& u;
+    View q, k, gate, iq;
+  };
+  struct RouterViews {
+    const View& logits;
+    const View& bias;
+  };
+  struct KdaPair {
+    View m, h;
+  };
+  enum class DraftPass : uint8_t { kPrefill, kStep };
+
   Glm5NextModel(backend::Dispatch& dispatch, const ModelOptions& options, Glm5NextConfig config, Glm5NextShards shards);
   void set_site_heads();
   Result<void> load_weights(const std::string& directory);
@@ -77,8 +119,8 @@ class Glm5NextModel final : public Model {
   View embed(const StepBatch& batch, backend::OpSite& plain, backend::OpSite& with_rows);
   Result<View> layers(const Pass& pass, const View& embedded);
   Result<void> mixer(const Pass& pass, int32_t layer, const View& u, const View& y);
-  void mhc_in(backend::OpSite& site, const MhcWeights& weights, const View& streams, const View& x, const View& post, const View& comb);
-  Result<void> head(const StepBatch& batch, const View& hidden, backend::OpSite& gather, backend::OpSite& logits, GrowBuffer& memory, View& out);
+  void mhc_in(backend::OpSite& site, const MhcWeights& weights, const MhcViews& views);
+  Result<View> head(const StepBatch& batch, const View& hidden, const HeadCall& call);
   void norm(backend::OpSite& site, const View& x, const View& weight, const View& out);
   Result<void> before_layer(const Pass& pass, int32_t layer);
   Result<void> after_layer(const Pass& pass, int32_t layer);
@@ -88,30 +130,33 @@ class Glm5NextModel final : public Model {
   struct KdaRows;
   Result<void> kda_heads(const Pass& pass, int32_t layer, const View& u, const View& out);
   Result<void> kda_recur(const Pass& pass, int32_t layer, const KdaRows& rows);
-  Result<void> kda_pair(const Pass& pass, int32_t layer, const KdaRows& rows, View& pair_m, View& pair_h);
+  Result<void> kda_pair(const Pass& pass, int32_t layer, const KdaRows& rows, KdaPair& out);
 
   // glm5_next_dsa.cc
   Result<void> dsa(const Pass& pass, const DsaCall& call, const View& u, const View& y);
-  Result<void> dsa_index(const Pass& pass, const DsaCall& call, const View& u, const View& k, const View& gate, const View& iq);
-  void dsa_project(const Pass& pass, const DsaCall& call, const View& u, const View& k, const View& gate, const View& q, const View& iq);
+  Result<void> dsa_index(const Pass& pass, const DsaCall& call, const DsaRows& rows);
+  void dsa_project(const Pass& pass, const DsaCall& call, const DsaRows& rows);
   void dsa_attend(const Pass& pass, const DsaCall& call, const View& q, const View& out);
 
   // glm5_next_ffn.cc
-  void ffn(FfnSites& sites, const LayerWeights& weights, const LayerDerived& derived, const View& x, const View& y);
-  void mlp(const MlpWeights& weights, const Cut& cut, backend::OpSite& gate_up, backend::OpSite& down, const View& x, const View& y);
-  void moe(FfnSites& sites, const MoeWeights& weights, const LayerDerived& derived, const View& x, const View& y);
-  void experts(FfnSites& sites, const LayerDerived& derived, const View& x, const View& logits, const View& bias, const View& y);
+  void ffn(FfnSites& sites, const LayerWeights& weights, const LayerDerived& derived, const InOut& rows);
+  void mlp(const MlpWeights& weights, const Cut& cut, const MlpSites& sites, const InOut& rows);
+  void moe(FfnSites& sites, const MoeWeights& weights, const LayerDerived& derived, const InOut& rows);
+  void experts(FfnSites& sites, const LayerDerived& derived, const RouterViews& router, const InOut& rows);
   /// y = x Wᵀ summed over the leaves of all ranks of the cut.
-  void project_out(backend::OpSite& site, const MatrixView& weight, const Cut& cut, int64_t leaf_channels, const View& x, const View& y);
+  void project_out(backend::OpSite& site, const OutProjection& projection, const InOut& rows);
   void sum_nodes(const Cut& cut, const View& partials, const View& present, const View& y);
 
   // glm5_next_draft.cc
-  Result<DraftResult> run_draft(const Pass& pass, const View& hidden_source, bool later_step);
+  Result<DraftResult> run_draft(const Pass& pass, const View& hidden_source, DraftPass which);
   Result<View> draft_input(const Pass& pass, const View& hidden_source);
   void copy_selections(const StepBatch& batch);
 
   void matmul(backend::OpSite& site, const View& x, std::initializer_list<ops::MatmulPart> parts, ops::Compute compute);
   backend::Device& device() { return dispatch_.device(); }
+  BatchTarget batch_target(const cache::Store& store) {
+    return {.store = store, .device = device(), .upload = dispatch_.planning() ? Upload::kDry : Upload::kCopy};
+  }
 
   backend::Dispatch& dispatch_;
   ModelOptions options_;

@@ -51,10 +51,10 @@ int64_t row_bytes(RowFormat format, int64_t width) {
 }
 
 /// Caches of one sparse layer.
-CacheBytes sparse_layer_bytes(const Glm5NextConfig& c, int64_t context, const CacheFormat& format, bool with_index) {
+CacheBytes sparse_layer_bytes(const Glm5NextConfig& c, int64_t context, const CacheFormat& format, IndexerKind indexer) {
   CacheBytes bytes;
   bytes.latent = context * row_bytes(format.latent, c.mla.kv_lora_rank);
-  if (with_index) {
+  if (indexer == IndexerKind::kFull) {
     bytes.index = context / c.indexer.kpool * row_bytes(format.index, c.indexer.head_dim);
     // Raw key and gate rows of one pool; with pools of one token nothing ever waits.
     const int64_t slots = c.indexer.kpool > 1 ? c.indexer.kpool : 0;
@@ -112,7 +112,7 @@ CacheBytes cache_bytes(const Glm5NextConfig& c, int64_t context, const CacheForm
   bytes.conv = kda_layers * 3 * c.kda.channels() * (c.kda.conv_width - 1) * static_cast<int64_t>(tensor::dtype_bytes(format.raw));
   for (const IndexerKind kind : c.indexers) {
     if (kind == IndexerKind::kNone) continue;
-    const CacheBytes layer = sparse_layer_bytes(c, context, format, kind == IndexerKind::kFull);
+    const CacheBytes layer = sparse_layer_bytes(c, context, format, kind);
     bytes.latent += layer.latent;
     bytes.index += layer.index;
     bytes.tail += layer.tail;
@@ -121,7 +121,7 @@ CacheBytes cache_bytes(const Glm5NextConfig& c, int64_t context, const CacheForm
 }
 
 CacheBytes draft_cache_bytes(const Glm5NextConfig& c, int64_t context, const CacheFormat& format) {
-  return c.draft_layer ? sparse_layer_bytes(c, context, format, true) : CacheBytes{};
+  return c.draft_layer ? sparse_layer_bytes(c, context, format, IndexerKind::kFull) : CacheBytes{};
 }
 
 double distinct_experts(const MoeConfig& moe, int64_t tokens) {

@@ -37,7 +37,7 @@ Result<void> Glm5NextVision::check(const ImageInput& image) const {
   return {};
 }
 
-Glm5NextVision::Places Glm5NextVision::place(const ImageInput& image, MetaPack& meta, bool dry, Result<void>& status) {
+Result<Glm5NextVision::Places> Glm5NextVision::place(const ImageInput& image, MetaPack& meta, Upload upload) {
   const int64_t cells = image.height * image.width;
   const int64_t rows = image.steps * cells;
   const int64_t positions = meta.add(rows * 2);
@@ -56,15 +56,14 @@ Glm5NextVision::Places Glm5NextVision::place(const ImageInput& image, MetaPack& 
     }
   }
   meta.at(segments)[image.steps] = static_cast<int32_t>(rows);
-  status = meta.upload(dispatch_.device(), dry);
-  if (!status) return {};
-  return {.positions = meta.view(positions, {rows, 2}), .segment_begin = meta.view(segments, {image.steps + 1})};
+  LATHE_TRY_VOID(meta.upload(dispatch_.device(), upload));
+  return Places{.positions = meta.view(positions, {rows, 2}), .segment_begin = meta.view(segments, {image.steps + 1})};
 }
 
-void Glm5NextVision::linear(backend::OpSite& site, const View& x, const MatrixView& weight, const View& bias, const View& y) {
+void Glm5NextVision::linear(backend::OpSite& site, const View& x, const ops::MatmulPart& part) {
   ops::MatmulParams params;
   params.x = x;
-  params.parts[0] = {.weight = weight, .bias = bias, .y = y};
+  params.parts[0] = part;
   params.part_count = 1;
   params.compute = compute_;
   dispatch_.run(site, params);
@@ -79,12 +78,12 @@ void Glm5NextVision::block(Arena& arena, size_t index, const Places& places, con
   const View qkv = arena.f32({rows, 3, config_.heads, config_.head_dim()});
   const View inner = arena.f32({rows, config_.intermediate});
   dispatch_.run(sites.norm1, ops::RmsNormParams{.x = z, .weight = w.norm1, .eps = config_.rms_norm_eps, .out = x});
-  linear(sites.qkv, x, w.qkv.weight, w.qkv.bias, qkv.reshape({rows, 3 * config_.hidden}));
+  linear(sites.qkv, x, {.weight = w.qkv.weight, .bias = w.qkv.bias, .y = qkv.reshape({rows, 3 * config_.hidden})});
   dispatch_.run(sites.rope, ops::VisionRopeParams{
                                 .qkv = qkv, .q_norm = w.q_norm, .k_norm = w.k_norm, .eps = config_.rms_norm_eps, .positions = places.positions});
   dispatch_.run(sites.attend, ops::VisionAttendParams{.qkv = qkv, .segment_begin = places.segment_begin, .out = x});
   const View y = qkv.reshape({rows, 3 * config_.hidden}).slice(1, 0, config_.hidden);  // q, k, v are done with
-  linear(sites.proj, x, w.proj.weight, w.proj.bias, y);
+  linear(sites.proj, x, {.weight = w.proj.weight, .bias = w.proj.bias, .y = y});
   dispatch_.run(sites.add_attend, ops::AddParams{.a = z, .b = y, .out = z});
   dispatch_.run(sites.norm2, ops::RmsNormParams{.x = z, .weight = w.norm2, .eps = config_.rms_norm_eps, .out = x});
   dispatch_.run(sites.gate_up, ops::GateUpParams{.x = x,
@@ -95,7 +94,7 @@ void Glm5NextVision::block(Arena& arena, size_t index, const Places& places, con
                                                  .out = inner,
                                                  .limit = config_.swiglu_limit,
                                                  .compute = compute_});
-  linear(sites.down, inner, w.down.weight, w.down.bias, y);
+  linear(sites.down, inner, {.weight = w.down.weight, .bias = w.down.bias, .y = y});
   dispatch_.run(sites.add_mlp, ops::AddParams{.a = z, .b = y, .out = z});
 }
 
@@ -106,8 +105,8 @@ void Glm5NextVision::merge(Arena& arena, const View& z, const View& rows) {
   const View hidden = arena.f32({tokens, config_.out_hidden});
   const View merged = arena.f32({tokens, config_.out_hidden});
   const View inner = arena.f32({tokens, config_.projection_intermediate});
-  linear(sites_.downsample, blocks, downsample_, weights_.downsample.bias, hidden);
-  linear(sites_.merge, hidden, weights_.merger_proj, {}, merged);
+  linear(sites_.downsample, blocks, {.weight = downsample_, .bias = weights_.downsample.bias, .y = hidden});
+  linear(sites_.merge, hidden, {.weight = weights_.merger_proj, .bias = {}, .y = merged});
   dispatch_.run(sites_.merge_norm,
                 ops::LayerNormParams{
                     .x = merged, .weight = weights_.merger_norm_weight, .bias = weights_.merger_norm_bias, .eps = kMergerNormEps, .out = merged});
@@ -120,12 +119,12 @@ void Glm5NextVision::merge(Arena& arena, const View& z, const View& rows) {
                                                   .out = inner,
                                                   .limit = config_.swiglu_limit,
                                                   .compute = compute_});
-  linear(sites_.down, inner, weights_.merger.down, {}, rows);
+  linear(sites_.down, inner, {.weight = weights_.merger.down, .bias = {}, .y = rows});
 }
 
 void Glm5NextVision::run(Arena& arena, const Places& places, const View& patches, const View& rows) {
   const View z = arena.f32({patches.dim(0), config_.hidden});
-  linear(sites_.patch, patches, weights_.patch_embed.weight, weights_.patch_embed.bias, z);
+  linear(sites_.patch, patches, {.weight = weights_.patch_embed.weight, .bias = weights_.patch_embed.bias, .y = z});
   for (size_t i = 0; i < blocks_.size(); ++i) block(arena, i, places, z);
   dispatch_.run(sites_.post_norm, ops::RmsNormParams{.x = z, .weight = weights_.post_norm, .eps = config_.rms_norm_eps, .out = z});
   merge(arena, z, rows);
@@ -136,9 +135,7 @@ Result<void> Glm5NextVision::plan() {
   Arena arena;
   arena.measure();
   MetaPack meta;
-  Result<void> status;
-  const Places places = place(smallest, meta, true, status);
-  LATHE_TRY_VOID(status);
+  LATHE_TRY(const Places places, place(smallest, meta, Upload::kDry));
   const int64_t patches = smallest.height * smallest.width;
   run(arena, places, arena.f32({patches, config_.patch_values()}), arena.f32({1, config_.out_hidden}));
   return {};
@@ -153,9 +150,7 @@ Result<ImageRows> Glm5NextVision::encode(const ImageInput& image) {
   LATHE_TRY(out.memory, backend::Buffer::create(device, tokens * config_.out_hidden * 4));
   out.rows = tensor::make_view(out.memory.data(), DType::kF32, {tokens, config_.out_hidden});
   MetaPack meta;
-  Result<void> status;
-  const Places places = place(image, meta, false, status);
-  LATHE_TRY_VOID(status);
+  LATHE_TRY(const Places places, place(image, meta, Upload::kCopy));
   // Pictures are rare and differ in size: their memory lives only as long as the call.
   Arena arena;
   const int64_t floats = count * (config_.patch_values() + 5 * config_.hidden + config_.intermediate) +
@@ -165,6 +160,7 @@ Result<ImageRows> Glm5NextVision::encode(const ImageInput& image) {
   device.copy_to_device(patches.data, image.patches.data(), static_cast<int64_t>(image.patches.size_bytes()));
   run(arena, places, patches, out.rows);
   device.synchronise();
+  LATHE_TRY_VOID(dispatch_.take_error());
   return out;
 }
 

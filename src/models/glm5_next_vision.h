@@ -9,6 +9,7 @@
 #include "models/glm5_next_sites.h"
 #include "models/glm5_next_weights_device.h"
 #include "models/model.h"
+#include "ops/basic.h"
 #include "ops/op.h"
 
 namespace lathe::models {
@@ -53,11 +54,12 @@ class Glm5NextVision {
   };
 
   Result<void> check(const ImageInput& image) const;
-  Places place(const ImageInput& image, MetaPack& meta, bool dry, Result<void>& status);
+  Result<Places> place(const ImageInput& image, MetaPack& meta, Upload upload);
   void run(Arena& arena, const Places& places, const View& patches, const View& rows);
   void block(Arena& arena, size_t index, const Places& places, const View& z);
   void merge(Arena& arena, const View& z, const View& rows);
-  void linear(backend::OpSite& site, const View& x, const MatrixView& weight, const View& bias, const View& y);
+  /// part.y = x Wᵀ + bias.
+  void linear(backend::OpSite& site, const View& x, const ops::MatmulPart& part);
 
   const VisionConfig& config_;
   const VisionWeights& weights_;

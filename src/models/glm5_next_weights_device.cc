@@ -7,8 +7,8 @@
 namespace lathe::models {
 namespace {
 
-MatrixView rows(const MatrixView& m, int64_t begin, int64_t end) { return tensor::slice_matrix(m, begin, end, 0, m.cols()); }
-MatrixView cols(const MatrixView& m, int64_t begin, int64_t end) { return tensor::slice_matrix(m, 0, m.rows(), begin, end); }
+MatrixView rows(const MatrixView& m, int64_t begin, int64_t end) { return tensor::slice_matrix(m, {begin, end}, {0, m.cols()}); }
+MatrixView cols(const MatrixView& m, int64_t begin, int64_t end) { return tensor::slice_matrix(m, {0, m.rows()}, {begin, end}); }
 
 class Builder {
  public:

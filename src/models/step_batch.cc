@@ -217,8 +217,8 @@ void StepBatch::make_views(const Offsets& at, int64_t blocks) {
   expanded_.ragged.start = ragged_.start.rows(expanded_.sequence_begin, expanded_.sequence_end);
 }
 
-Result<void> StepBatch::build(std::span<const BatchItem> items, const BatchLimits& limits, const cache::Store& store, backend::Device& device,
-                              bool dry) {
+Result<void> StepBatch::build(std::span<const BatchItem> items, const BatchLimits& limits, const BatchTarget& target) {
+  const cache::Store& store = target.store;
   LATHE_TRY_VOID(check(items, limits, store));
   place(items);
   has_tails_ = has_tails_ || limits.skip_tail;
@@ -227,7 +227,7 @@ Result<void> StepBatch::build(std::span<const BatchItem> items, const BatchLimit
   const Offsets at = reserve(static_cast<int64_t>(blocks));
   fill_rows(at, limits, store);
   fill_sequences(at, store, static_cast<int64_t>(blocks));
-  LATHE_TRY_VOID(meta_.upload(device, dry));
+  LATHE_TRY_VOID(meta_.upload(target.device, target.upload));
   make_views(at, static_cast<int64_t>(blocks));
   return {};
 }

@@ -40,12 +40,18 @@ struct BatchLimits {
   bool skip_tail = false;  ///< rows attend to chosen pools only (index_kpool_always_select_tail false)
 };
 
+/// What the items refer to, and where their arrays go.
+struct BatchTarget {
+  const cache::Store& store;
+  backend::Device& device;
+  Upload upload = Upload::kCopy;
+};
+
 /// Rows in the order of the pass: items in absorbed form first, then those in expanded form, each as given.
 class StepBatch {
  public:
-  /// Replaces the batch. `dry`: a planning pass, nothing is copied to the device.
-  /// Errors: those of Model::step.
-  Result<void> build(std::span<const BatchItem> items, const BatchLimits& limits, const cache::Store& store, backend::Device& device, bool dry);
+  /// Replaces the batch. Errors: those of Model::step.
+  Result<void> build(std::span<const BatchItem> items, const BatchLimits& limits, const BatchTarget& target);
 
   /// One form of attention over consecutive rows.
   struct Part {

@@ -17,6 +17,7 @@ struct OpCounters {
 };
 
 /// Memory that a kernel may use during one launch. Grows when first needed and stays: steady state allocates nothing.
+/// Null means that there is no such memory: the kernel returns at once, without its results, and the device reports it (backend::Device::take_error).
 class Scratch {
  public:
   virtual ~Scratch() = default;

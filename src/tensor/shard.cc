@@ -1,6 +1,7 @@
 #include "tensor/shard.h"
 
 #include <algorithm>
+#include <array>
 
 #include "base/check.h"
 
@@ -21,57 +22,64 @@ std::string_view shard_kind_name(ShardKind kind) {
   return "?";
 }
 
-Shard default_shard(ShardKind kind, int axis, int64_t unit, int64_t total, int rank, int ranks) {
-  const auto border = [&](int64_t r) { return (total * r + ranks - 1) / ranks; };
-  return {.kind = kind, .axis = axis, .unit = unit, .begin = border(rank), .end = border(rank + 1), .total = total};
+Shard default_shard(const Shard& whole, int rank, int ranks) {
+  const auto border = [&](int64_t r) { return (whole.total * r + ranks - 1) / ranks; };
+  Shard part = whole;
+  part.begin = border(rank), part.end = border(rank + 1);
+  return part;
 }
 
 namespace {
 
-void cover(int64_t a, int64_t b, int64_t lo, int64_t hi, std::vector<TreeNode>& out) {
-  if (b <= lo || hi <= a) return;
-  if (lo <= a && b <= hi) {
-    out.push_back({a, b});
+/// Appends the largest nodes below `node` that lie in `wanted`.
+void cover(const TreeNode& node, const TreeNode& wanted, std::vector<TreeNode>& out) {
+  if (node.end <= wanted.begin || wanted.end <= node.begin) return;
+  if (wanted.begin <= node.begin && node.end <= wanted.end) {
+    out.push_back(node);
     return;
   }
-  const int64_t m = tree_middle(a, b);
-  cover(a, m, lo, hi, out);
-  cover(m, b, lo, hi, out);
+  const int64_t m = tree_middle(node.begin, node.end);
+  cover({node.begin, m}, wanted, out);
+  cover({m, node.end}, wanted, out);
 }
 
-/// Sum over [a, b) into out; false if nothing contributes. `scratch` holds one row per tree level.
-bool evaluate(int64_t a, int64_t b, const std::vector<TreeNode>& nodes, const float* const* partials, int64_t width, float* out,
-              std::vector<std::vector<float>>& scratch, size_t level) {
-  const auto first = std::lower_bound(nodes.begin(), nodes.end(), a, [](const TreeNode& node, int64_t at) { return node.begin < at; });
-  if (first == nodes.end() || first->begin >= b) return false;
-  if (first->begin == a && first->end == b) {
-    std::copy_n(partials[first - nodes.begin()], width, out);
+class Evaluation {
+ public:
+  explicit Evaluation(const TreePartials& partials) : p_(partials) {}
+  /// Sum over the node into out; false if nothing contributes.
+  bool run(const TreeNode& node, float* out, size_t level) {
+    const auto first = std::lower_bound(p_.nodes.begin(), p_.nodes.end(), node.begin, [](const TreeNode& one, int64_t at) { return one.begin < at; });
+    if (first == p_.nodes.end() || first->begin >= node.end) return false;
+    if (*first == node) {
+      std::copy_n(p_.rows[first - p_.nodes.begin()], p_.width, out);
+      return true;
+    }
+    LATHE_CHECK(first->end <= node.end && node.end - node.begin > 1, "[{}, {}) is no node of the tree", first->begin, first->end);
+    const int64_t m = tree_middle(node.begin, node.end);
+    if (!run({node.begin, m}, out, level + 1)) return run({m, node.end}, out, level + 1);
+    std::vector<float>& right = right_[level];
+    right.resize(static_cast<size_t>(p_.width));
+    if (run({m, node.end}, right.data(), level + 1)) {
+      for (int64_t i = 0; i < p_.width; ++i) out[i] += right[static_cast<size_t>(i)];
+    }
     return true;
   }
-  LATHE_CHECK(first->end <= b && b - a > 1, "[{}, {}) is no node of the tree", first->begin, first->end);
-  const int64_t m = tree_middle(a, b);
-  const bool left = evaluate(a, m, nodes, partials, width, out, scratch, level + 1);
-  if (!left) return evaluate(m, b, nodes, partials, width, out, scratch, level + 1);
-  if (scratch.size() <= level) scratch.resize(level + 1);
-  scratch[level].resize(static_cast<size_t>(width));
-  float* const right_row = scratch[level].data();
-  if (evaluate(m, b, nodes, partials, width, right_row, scratch, level + 1)) {
-    for (int64_t i = 0; i < width; ++i) out[i] += right_row[i];
-  }
-  return true;
-}
+
+ private:
+  const TreePartials& p_;
+  std::array<std::vector<float>, 64> right_;  ///< one row a level; deeper than any tree
+};
 
 }  // namespace
 
 std::vector<TreeNode> tree_cover(int64_t leaves, int64_t lo, int64_t hi) {
   std::vector<TreeNode> out;
-  if (lo < hi) cover(0, leaves, lo, hi, out);
+  if (lo < hi) cover({0, leaves}, {lo, hi}, out);
   return out;
 }
 
-void tree_combine(int64_t leaves, const std::vector<TreeNode>& nodes, const float* const* partials, int64_t width, float* out) {
-  std::vector<std::vector<float>> scratch(64);  // deeper than any tree: rows are never moved while in use
-  if (!evaluate(0, leaves, nodes, partials, width, out, scratch, 0)) std::fill_n(out, width, 0.0f);
+void tree_combine(const TreePartials& partials, float* out) {
+  if (!Evaluation(partials).run({0, partials.leaves}, out, 0)) std::fill_n(out, partials.width, 0.0f);
 }
 
 }  // namespace lathe::tensor

@@ -29,8 +29,8 @@ struct Shard {
   int64_t element_end(int64_t full) const { return end * unit < full ? end * unit : full; }
 };
 
-/// Default cut: rank r of N holds [ceil(L·r/N), ceil(L·(r+1)/N)).
-Shard default_shard(ShardKind kind, int axis, int64_t unit, int64_t total, int rank, int ranks);
+/// Default cut of `whole` (its kind, axis, unit and total count): rank r of N holds [ceil(L·r/N), ceil(L·(r+1)/N)).
+Shard default_shard(const Shard& whole, int rank, int ranks);
 
 /// A node [begin, end) of the canonical tree over leaves 0 … L−1: value = value([a, m)) + value([m, b)), m = a + ceil((b − a)/2).
 struct TreeNode {
@@ -45,9 +45,16 @@ std::vector<TreeNode> tree_cover(int64_t leaves, int64_t lo, int64_t hi);
 /// Middle of a node: first leaf of the right child.
 constexpr int64_t tree_middle(int64_t begin, int64_t end) { return begin + (end - begin + 1) / 2; }
 
-/// Evaluates the canonical tree over partial rows.
-/// Shapes   partials: one row of `width` floats per node of `nodes` (ascending, disjoint tree nodes); out [width].
+/// Partial sums of some nodes of the tree over `leaves`: one row of `width` floats for each of `nodes` (ascending, disjoint tree nodes). Views.
+struct TreePartials {
+  int64_t leaves = 0;
+  const std::vector<TreeNode>& nodes;
+  const float* const* rows = nullptr;
+  int64_t width = 0;
+};
+
+/// Evaluates the canonical tree over partial rows into out [width].
 /// A node without contribution is skipped, not added as zero; if there is none at all, out becomes 0.
-void tree_combine(int64_t leaves, const std::vector<TreeNode>& nodes, const float* const* partials, int64_t width, float* out);
+void tree_combine(const TreePartials& partials, float* out);
 
 }  // namespace lathe::tensor

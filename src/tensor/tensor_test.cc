@@ -60,8 +60,8 @@ TEST(Matrix, SliceInsideScaleBlocks) {
                          .scales = make_view(scales.data(), DType::kF32, {2, 2}),
                          .block_rows = 128,
                          .block_cols = 128};
-  const MatrixView once = slice_matrix(whole, 5, 130, 100, 190);
-  const MatrixView twice = slice_matrix(once, 60, 125, 20, 90);
+  const MatrixView once = slice_matrix(whole, {5, 130}, {100, 190});
+  const MatrixView twice = slice_matrix(once, {60, 125}, {20, 90});
   for (int64_t i = 0; i < twice.rows(); ++i) {
     for (int64_t j = 0; j < twice.cols(); ++j) ASSERT_EQ(element(twice, i, j), element(whole, i + 65, j + 120));
   }
@@ -82,7 +82,7 @@ TEST(Tree, CutSumsHaveTheSameBits) {
           pointers.push_back(&leaf[static_cast<size_t>(i)]);
         }
         float value = 0;
-        tree_combine(node.end - node.begin, single, pointers.data(), 1, &value);
+        tree_combine({node.end - node.begin, single, pointers.data(), 1}, &value);
         nodes.push_back(node);
         rows.push_back(value);
       }
@@ -95,13 +95,13 @@ TEST(Tree, CutSumsHaveTheSameBits) {
       std::vector<TreeNode> nodes;
       std::vector<float> rows;
       for (int rank = 0; rank < ranks; ++rank) {
-        const Shard shard = default_shard(ShardKind::kHead, 0, 1, leaves, rank, ranks);
+        const Shard shard = default_shard({.kind = ShardKind::kHead, .total = leaves}, rank, ranks);
         sum(shard.begin, shard.end, nodes, rows);
       }
       std::vector<const float*> pointers;
       for (const float& row : rows) pointers.push_back(&row);
       float combined = 0;
-      tree_combine(leaves, nodes, pointers.data(), 1, &combined);
+      tree_combine({leaves, nodes, pointers.data(), 1}, &combined);
       EXPECT_EQ(std::memcmp(&combined, whole_rows.data(), 4), 0) << leaves << " leaves, " << ranks << " ranks";
     }
   }
@@ -111,9 +111,9 @@ TEST(Tree, NodesWithoutContributionAreSkipped) {
   const float minus_zero = -0.0f;
   const float* row = &minus_zero;
   float out = 1;
-  tree_combine(4, {{2, 3}}, &row, 1, &out);
+  tree_combine({4, {{2, 3}}, &row, 1}, &out);
   EXPECT_TRUE(std::signbit(out));
-  tree_combine(4, {}, nullptr, 1, &out);
+  tree_combine({4, {}, nullptr, 1}, &out);
   EXPECT_EQ(out, 0);
   EXPECT_EQ(tree_cover(4, 1, 4), (std::vector<TreeNode>{{1, 2}, {2, 4}}));
 }

@@ -83,16 +83,17 @@ int64_t MatrixView::bytes() const {
   return total;
 }
 
-MatrixView slice_matrix(const MatrixView& matrix, int64_t r0, int64_t r1, int64_t c0, int64_t c1) {
+MatrixView slice_matrix(const MatrixView& matrix, Range rows, Range cols) {
   MatrixView out = matrix;
-  out.values = matrix.values.slice(0, r0, r1).slice(1, c0, c1);
+  out.values = matrix.values.slice(0, rows.begin, rows.end).slice(1, cols.begin, cols.end);
   if (!matrix.scaled()) return out;
   const int64_t br = matrix.block_rows;
   const int64_t bc = matrix.block_cols;
-  const int64_t first_row = r0 + matrix.row_offset;
-  const int64_t first_col = c0 + matrix.col_offset;
+  const int64_t first_row = rows.begin + matrix.row_offset;
+  const int64_t first_col = cols.begin + matrix.col_offset;
   const auto end_block = [](int64_t first, int64_t count, int64_t block) { return count == 0 ? first / block : (first + count - 1) / block + 1; };
-  out.scales = matrix.scales.slice(0, first_row / br, end_block(first_row, r1 - r0, br)).slice(1, first_col / bc, end_block(first_col, c1 - c0, bc));
+  out.scales = matrix.scales.slice(0, first_row / br, end_block(first_row, rows.end - rows.begin, br))
+                   .slice(1, first_col / bc, end_block(first_col, cols.end - cols.begin, bc));
   out.row_offset = static_cast<int32_t>(first_row % br);
   out.col_offset = static_cast<int32_t>(first_col % bc);
   return out;

@@ -76,8 +76,14 @@ struct MatrixView {
   int64_t bytes() const;
 };
 
-/// Rows [r0, r1) and columns [c0, c1) of a matrix, with the right scales and offsets.
-MatrixView slice_matrix(const MatrixView& matrix, int64_t r0, int64_t r1, int64_t c0, int64_t c1);
+/// [begin, end) along one axis.
+struct Range {
+  int64_t begin = 0;
+  int64_t end = 0;
+};
+
+/// Some rows and columns of a matrix, with the right scales and offsets.
+MatrixView slice_matrix(const MatrixView& matrix, Range rows, Range cols);
 
 }  // namespace lathe::tensor
 

@@ -41,7 +41,7 @@ void last_column_forgotten(const void* params, const LaunchContext& context) {
     MatmulPart& part = p.parts[static_cast<size_t>(i)];
     const int64_t n = part.weight.rows();
     if (n < 2) continue;
-    part.weight = tensor::slice_matrix(part.weight, 0, n - 1, 0, part.weight.cols());
+    part.weight = tensor::slice_matrix(part.weight, {0, n - 1}, {0, part.weight.cols()});
     part.y = part.y.slice(part.y.rank - 1, 0, n - 1);
     if (part.bias.present()) part.bias = part.bias.slice(0, 0, n - 1);
   }

@@ -18,7 +18,7 @@ TEST(Oracle, ProductOfASliceThatBeginsInsideAScaleBlock) {
   MatrixView parent = b.matrix({.dtype = DType::kF8E4M3, .scaled = true}, 200, 300);
   const Values whole = dense(parent);
   p.x = b.in(DType::kF32, {3, 150});
-  p.parts[0].weight = tensor::slice_matrix(parent, 70, 190, 100, 250);
+  p.parts[0].weight = tensor::slice_matrix(parent, {70, 190}, {100, 250});
   p.parts[0].y = b.out(DType::kF32, {3, 120});
   p.part_count = 1;
   run_reference(b);
@@ -37,7 +37,7 @@ View shard_partials(Problem& b, const View& x, const MatrixView& weight, int64_t
   auto& p = b.make<MatmulParams>();
   p.x = x.slice(1, lo * 32, std::min<int64_t>(hi * 32, 210));
   MatmulPart& part = p.parts[0];
-  part.weight = tensor::slice_matrix(weight, 0, 9, lo * 32, std::min<int64_t>(hi * 32, 210));
+  part.weight = tensor::slice_matrix(weight, {0, 9}, {lo * 32, std::min<int64_t>(hi * 32, 210)});
   part.leaf_channels = 32, part.leaf_begin = lo, part.leaf_total = 7;
   part.y = b.out(DType::kF32, {static_cast<int64_t>(tensor::tree_cover(7, lo, hi).size()), 4, 9});
   p.part_count = 1;
@@ -69,7 +69,7 @@ TEST(Oracle, ShardsOfAProductCombineToTheBitsOfTheWhole) {
       std::vector<const float*> rows;
       for (const View& view : partials) rows.push_back(view.f32() + t * 9);
       std::vector<float> sum(9);
-      tensor::tree_combine(7, nodes, rows.data(), 9, sum.data());
+      tensor::tree_combine({7, nodes, rows.data(), 9}, sum.data());
       for (size_t n = 0; n < 9; ++n) EXPECT_EQ(sum[n], p.parts[0].y.f32()[size(t) * 9 + n]);
     }
   }
@@ -282,7 +282,7 @@ TEST(Oracle, ExpertsAndTheirShards) {
       if (present[n].i32()[t] != 0) there.push_back(nodes[n]), rows.push_back(partials[n].f32() + t * partials[n].step(0));
     }
     std::vector<float> sum(width);
-    tensor::tree_combine(8, there, rows.data(), p.x.dim(1), sum.data());
+    tensor::tree_combine({8, there, rows.data(), p.x.dim(1)}, sum.data());
     for (size_t d = 0; d < width; ++d) EXPECT_EQ(sum[d], p.y.f32()[t * p.y.step(0) + static_cast<int64_t>(d)]);
   }
 }

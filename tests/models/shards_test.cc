@@ -113,7 +113,7 @@ TEST(ShardPlans, WrongOnesAreErrors) {
   const auto device = Rig::cpu_device({.directory = "", .isa = "", .threads = 1, .dispatch = {}});
   const auto dispatch = must(backend::Dispatch::create(*device, {}), "dispatch");
   ModelOptions options{.precision = Precision::kExact, .max_batch_tokens = 8, .shards = {}, .groups = {}};
-  options.shards.kda_heads = tensor::default_shard(tensor::ShardKind::kHead, 0, 1, 4, 0, 2);
+  options.shards.kda_heads = tensor::default_shard({.kind = tensor::ShardKind::kHead, .total = 4}, 0, 2);
   const auto no_group = load_model(data_path("golden/base"), *dispatch, options);
   ASSERT_FALSE(no_group.has_value());
   EXPECT_NE(no_group.error().message.find("kda_heads"), std::string::npos) << no_group.error().message;

@@ -52,7 +52,7 @@ class PieceRecorder final : public base::Recorder {
 class CpuDevice final : public Device {
  public:
   CpuDevice(int threads, std::string isa, std::vector<ops::Variant> table)
-      : context_(threads), isa_(std::move(isa)), table_(std::move(table)), limit_(memory_limit()) {}
+      : limit_(memory_limit()), context_(threads, limit_), isa_(std::move(isa)), table_(std::move(table)) {}
   ~CpuDevice() override { LATHE_DCHECK(used_ == 0, "{} bytes of device memory outlive their device", used_); }
 
   const char* name() const override { return "cpu"; }
@@ -104,6 +104,7 @@ class CpuDevice final : public Device {
                      .tokens = note_.tokens});
   }
   void synchronise() override {}
+  Result<void> take_error() override { return context_.take_error(); }
 
   void set_recorder(base::Recorder* recorder) override {
     recorder_ = recorder;
@@ -126,10 +127,10 @@ class CpuDevice final : public Device {
     if (bytes > 0) std::memcpy(to, from, static_cast<size_t>(bytes));
   }
 
+  int64_t limit_;
   HostContext context_;
   std::string isa_;
   std::vector<ops::Variant> table_;
-  int64_t limit_;
   int64_t used_ = 0;
   base::Recorder* recorder_ = nullptr;
   PieceRecorder pieces_;

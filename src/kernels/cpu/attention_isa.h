@@ -1,5 +1,5 @@
 #pragma once
-// What the attention files of the instruction-set levels offer to mla.cc, index.cc and vision.cc. Plain C types.
+// What the attention files of the instruction-set levels offer to mla.cc, mla_expanded.cc and vision.cc. Plain C types.
 
 #include <cstddef>
 #include <cstdint>

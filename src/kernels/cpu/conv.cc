@@ -8,18 +8,16 @@
 #include "kernels/cpu/kda_isa.h"
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/rows.h"
+#include "kernels/cpu/vectors.h"
 #include "ops/kda.h"
 
 namespace lathe::kernels::cpu {
 namespace {
 
-/// A weight vector as floats: in place, or converted into `memory`.
-const float* as_floats(const View& v, float* memory) {
-  if (v.dtype == DType::kF32) return v.f32();
-  for (int64_t i = 0; i < v.elements(); ++i) memory[i] = tensor::bf16_to_float(v.bf16()[i]);
-  return memory;
-}
-int64_t size_of(const View& v) { return static_cast<int64_t>(tensor::dtype_bytes(v.dtype)); }
+struct Isa {
+  const KdaIsa& kda;
+  const RowIsa& row;
+};
 
 void tap_major(const KdaIsa& isa, const View& weight, float* out) {
   const int64_t channels = weight.dim(0), taps = weight.dim(1);
@@ -44,6 +42,7 @@ class ShortConv {
     const bool convert = p_.ring.dtype != DType::kF32;
     const int64_t history = convert ? sequences * (taps_ - 1) : 0;
     float* const memory = static_cast<float*>(context_.scratch->shared((taps_ + 1 + history) * channels_ * 4));
+    if (memory == nullptr) return;
     weight_ = memory, zeros_ = memory + taps_ * channels_, history_ = memory + (taps_ + 1) * channels_;
     tap_major(isa_, p_.weight, memory);
     std::fill_n(memory + taps_ * channels_, channels_, 0.0f);
@@ -123,29 +122,29 @@ class ShortConv {
   float* history_ = nullptr;  ///< [S, W − 1, C]
 };
 
-void gate(const KdaIsa& isa, const ops::KdaGateParams& p, const ops::LaunchContext& context) {
+void gate(const Isa& isa, const ops::KdaGateParams& p, const ops::LaunchContext& context) {
   const int64_t rows = p.g.dim(0), heads = p.beta.dim(1), keys = heads > 0 ? p.g.dim(1) / heads : 0;
   [[maybe_unused]] const int64_t weights = heads * size_of(p.a_log) + heads * keys * size_of(p.dt_bias);
   LATHE_COUNT(context, kWeightBytes, weights);
   LATHE_COUNT(context, kBytesRead, weights);
   LATHE_COUNT(context, kExponentials, heads);
   if (rows == 0 || heads == 0) return;
-  float* const memory = static_cast<float*>(context.scratch->shared(heads * (keys + 1) * 4));
-  float* const rate = memory;
+  float* const rate = static_cast<float*>(context.scratch->shared(round_up(heads * 4, 64) + float_bytes(p.dt_bias)));
+  if (rate == nullptr) return;
   for (int64_t h = 0; h < heads; ++h) rate[h] = std::exp(vector_at(p.a_log, h));
-  const float* const bias = as_floats(p.dt_bias, memory + heads);
+  const float* const bias = as_floats(isa.row, p.dt_bias, rate + round_up(heads, 16));
   for_pieces(context, rows, heads * keys * 4, [&](int64_t begin, int64_t end, int) {
     for (int64_t t = begin; t < end; ++t) {
       for (int64_t h = 0; h < heads; ++h) {
         const float* const a = p.a.f32() + t * p.a.step(0) + h * keys;
         float* const g = p.g.f32() + t * p.g.step(0) + h * keys;
         if (p.bounded) {
-          isa.gate_bounded(a, bias + h * keys, rate[h], p.lower_bound, keys, g);
+          isa.kda.gate_bounded(a, bias + h * keys, rate[h], p.lower_bound, keys, g);
         } else {
-          isa.gate_unbounded(a, bias + h * keys, rate[h], keys, g);
+          isa.kda.gate_unbounded(a, bias + h * keys, rate[h], keys, g);
         }
       }
-      isa.sigmoid(p.b.f32() + t * p.b.step(0), heads, p.beta.f32() + t * p.beta.step(0));
+      isa.kda.sigmoid(p.b.f32() + t * p.b.step(0), heads, p.beta.f32() + t * p.beta.step(0));
     }
     LATHE_COUNT(context, kBytesRead, (end - begin) * heads * (keys + 1) * 4);
     LATHE_COUNT(context, kBytesWritten, (end - begin) * heads * (keys + 1) * 4);
@@ -155,17 +154,20 @@ void gate(const KdaIsa& isa, const ops::KdaGateParams& p, const ops::LaunchConte
   });
 }
 
-void gated_norm(const KdaIsa& isa, const ops::GatedNormParams& p, const ops::LaunchContext& context) {
+void gated_norm(const Isa& isa, const ops::GatedNormParams& p, const ops::LaunchContext& context) {
   const int64_t rows = p.o.dim(0), heads = p.o.dim(1), width = p.o.dim(2);
   LATHE_COUNT(context, kWeightBytes, width * size_of(p.weight));
   LATHE_COUNT(context, kBytesRead, width * size_of(p.weight));
   if (rows == 0 || heads == 0) return;
-  const float* const weight = as_floats(p.weight, p.weight.dtype == DType::kF32 ? nullptr : static_cast<float*>(context.scratch->shared(width * 4)));
+  const int64_t bytes = float_bytes(p.weight);
+  void* const memory = bytes > 0 ? context.scratch->shared(bytes) : nullptr;
+  if (bytes > 0 && memory == nullptr) return;
+  const float* const weight = as_floats(isa.row, p.weight, memory);
   for_pieces(context, rows, heads * width * 4, [&](int64_t begin, int64_t end, int) {
     for (int64_t t = begin; t < end; ++t) {
       for (int64_t h = 0; h < heads; ++h) {
-        isa.gated_norm(p.o.f32() + t * p.o.step(0) + h * p.o.step(1), p.gate.f32() + t * p.gate.step(0) + h * width, weight, p.eps, width,
-                       p.out.f32() + t * p.out.step(0) + h * width);
+        isa.kda.gated_norm(p.o.f32() + t * p.o.step(0) + h * p.o.step(1), p.gate.f32() + t * p.gate.step(0) + h * width, weight, p.eps, width,
+                           p.out.f32() + t * p.out.step(0) + h * width);
       }
     }
     [[maybe_unused]] const int64_t count = (end - begin) * heads;
@@ -178,26 +180,21 @@ void gated_norm(const KdaIsa& isa, const ops::GatedNormParams& p, const ops::Lau
   });
 }
 
-void run_conv(const KdaIsa& isa, const void* params, const ops::LaunchContext& context) {
-  ShortConv(isa, *static_cast<const ops::ShortConvParams*>(params), context).run();
-}
-void run_gate(const KdaIsa& isa, const void* params, const ops::LaunchContext& context) {
-  gate(isa, *static_cast<const ops::KdaGateParams*>(params), context);
-}
-void run_norm(const KdaIsa& isa, const void* params, const ops::LaunchContext& context) {
-  gated_norm(isa, *static_cast<const ops::GatedNormParams*>(params), context);
-}
-
 }  // namespace
 
-void LATHE_KERNEL(short_conv_scalar)(const void* params, const ops::LaunchContext& context) { run_conv(kKdaScalar, params, context); }
-void LATHE_KERNEL(short_conv_avx2)(const void* params, const ops::LaunchContext& context) { run_conv(kKdaAvx2, params, context); }
-void LATHE_KERNEL(short_conv_avx512)(const void* params, const ops::LaunchContext& context) { run_conv(kKdaAvx512, params, context); }
-void LATHE_KERNEL(kda_gate_scalar)(const void* params, const ops::LaunchContext& context) { run_gate(kKdaScalar, params, context); }
-void LATHE_KERNEL(kda_gate_avx2)(const void* params, const ops::LaunchContext& context) { run_gate(kKdaAvx2, params, context); }
-void LATHE_KERNEL(kda_gate_avx512)(const void* params, const ops::LaunchContext& context) { run_gate(kKdaAvx512, params, context); }
-void LATHE_KERNEL(gated_norm_scalar)(const void* params, const ops::LaunchContext& context) { run_norm(kKdaScalar, params, context); }
-void LATHE_KERNEL(gated_norm_avx2)(const void* params, const ops::LaunchContext& context) { run_norm(kKdaAvx2, params, context); }
-void LATHE_KERNEL(gated_norm_avx512)(const void* params, const ops::LaunchContext& context) { run_norm(kKdaAvx512, params, context); }
+#define LATHE_KDA_KERNELS(level, Level)                                                                 \
+  void LATHE_KERNEL(short_conv_##level)(const void* params, const ops::LaunchContext& context) {        \
+    ShortConv(kKda##Level, *static_cast<const ops::ShortConvParams*>(params), context).run();           \
+  }                                                                                                     \
+  void LATHE_KERNEL(kda_gate_##level)(const void* params, const ops::LaunchContext& context) {          \
+    gate({kKda##Level, kRow##Level}, *static_cast<const ops::KdaGateParams*>(params), context);         \
+  }                                                                                                     \
+  void LATHE_KERNEL(gated_norm_##level)(const void* params, const ops::LaunchContext& context) {        \
+    gated_norm({kKda##Level, kRow##Level}, *static_cast<const ops::GatedNormParams*>(params), context); \
+  }
+
+LATHE_KDA_KERNELS(scalar, Scalar)
+LATHE_KDA_KERNELS(avx2, Avx2)
+LATHE_KDA_KERNELS(avx512, Avx512)
 
 }  // namespace lathe::kernels::cpu

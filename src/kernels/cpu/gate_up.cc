@@ -37,6 +37,7 @@ void gate_up(const Level& level, const ops::GateUpParams& p, const ops::LaunchCo
   const int64_t bytes[2] = {formats[0] == RowFormat::kFloat ? 0 : rows_bytes(rows, channels, formats[0]),
                             same || formats[1] == RowFormat::kFloat ? 0 : rows_bytes(rows, channels, formats[1])};
   char* const memory = bytes[0] + bytes[1] > 0 ? static_cast<char*>(context.scratch->shared(bytes[0] + bytes[1])) : nullptr;
+  if (bytes[0] + bytes[1] > 0 && memory == nullptr) return;
   const Rows gate_x = make_rows(isa, p.x, formats[0], memory, context);
   const Rows up_x = same ? gate_x : make_rows(isa, p.x, formats[1], memory + bytes[0], context);
 
@@ -47,6 +48,7 @@ void gate_up(const Level& level, const ops::GateUpParams& p, const ops::LaunchCo
   const int64_t groups = ceil_div(panels, group), width = isa.width;
   context.pool->for_each(groups * blocks, [&](int64_t task, int worker) {
     void* const local = context.scratch->local(worker, pair.bytes(whole));
+    if (local == nullptr) return;
     const int64_t begin = task / groups * block, end = std::min(rows, begin + block), first = task % groups * group;
     LATHE_COUNT(context, kBytesRead, (end - begin) * channels * 4);
     for (int64_t panel = first; panel < std::min(panels, first + group); ++panel) {

@@ -32,6 +32,7 @@ class IndexKeys {
     if (rows_ == 0) return;
     const int64_t weight_bytes = float_bytes(p_.norm_weight), bias_bytes = float_bytes(p_.norm_bias), ape_bytes = round_up(pool_ * width_ * 4, 64);
     char* const memory = static_cast<char*>(context_.scratch->shared(weight_bytes + bias_bytes + ape_bytes + rows_ * width_ * 4));
+    if (memory == nullptr) return;
     const float* const weight = as_floats(isa_.row, p_.norm_weight, memory);
     const float* const bias = as_floats(isa_.row, p_.norm_bias, memory + weight_bytes);
     ape_ = reinterpret_cast<float*>(memory + weight_bytes + bias_bytes);
@@ -48,6 +49,7 @@ class IndexKeys {
     });
     for_pieces(context_, rows_, 8 * width_, [&](int64_t begin, int64_t end, int worker) {
       float* const key = static_cast<float*>(context_.scratch->local(worker, width_ * 4));
+      if (key == nullptr) return;
       for (int64_t t = begin; t < end; ++t) complete(t, key);
     });
     for (int64_t s = 0; s < p_.batch.sequences(); ++s) keep(s);

@@ -6,6 +6,7 @@
 //         and does not depend on blocks. Few rows: the pools are cut into pieces, each with its own list, merged at the end.
 // Limits  keys f32 or bf16.
 // Floor   one row: bytes of the keys; many rows: 2 · pools · N · dx a row over the FMA peak.
+#include <atomic>
 #include <bit>
 #include <cmath>
 #include <functional>
@@ -95,12 +96,16 @@ class IndexSelect {
     pieces_ = !scored ? 1 : std::clamp<int64_t>(std::min(2 * threads / blocks, panels / 8), 1, 64);
     piece_pools_ = round_up(ceil_div(furthest, pieces_), isa_.matmul.width);
     if (pieces_ > 1) partial_ = static_cast<char*>(context_.scratch->shared(rows_ * pieces_ * (list_ + 1) * 8));
+    if (pieces_ > 1 && partial_ == nullptr) return;
     if (!scored) {
       for (int64_t t = 0; t < rows_; ++t) choose_all(t);
       return;
     }
-    context_.pool->for_each(blocks * pieces_, [&](int64_t task, int worker) { run_block(task / pieces_, task % pieces_, worker); });
-    if (pieces_ == 1) return;
+    std::atomic<bool> complete{true};
+    context_.pool->for_each(blocks * pieces_, [&](int64_t task, int worker) {
+      if (!run_block(task / pieces_, task % pieces_, worker)) complete = false;
+    });
+    if (pieces_ == 1 || !complete) return;
     for_pieces(context_, rows_, list_ * pieces_ * 8, [&](int64_t begin, int64_t end, int) {
       for (int64_t t = begin; t < end; ++t) merge(t);
     });
@@ -142,20 +147,21 @@ class IndexSelect {
   }
 
   struct Memory {
-    char* packed;       ///< one panel of keys
-    float* dots;        ///< [heads][width of a panel]
-    float* lanes;       ///< of a tile
-    float* scores;      ///< of a panel
-    float* weights;     ///< [block rows][heads], times N^-0.5
-    uint64_t* entries;  ///< [block rows][2 · most]
+    char* packed = nullptr;       ///< one panel of keys
+    float* dots = nullptr;        ///< [heads][width of a panel]
+    float* lanes = nullptr;       ///< of a tile
+    float* scores = nullptr;      ///< of a panel
+    float* weights = nullptr;     ///< [block rows][heads], times N^-0.5
+    uint64_t* entries = nullptr;  ///< [block rows][2 · most]
   };
 
   Memory memory(int worker) const {
     const int64_t panel = isa_.matmul.width, steps = round_up(width_, 4);
     const int64_t floats = steps * panel + (heads_ + 1) * panel + 4 * isa_.matmul.tile_rows * panel + kBlockRows * heads_;
     char* const at = static_cast<char*>(context_.scratch->local(worker, round_up(floats * 4, 64) + kBlockRows * list_ * 8));
+    if (at == nullptr) return {};
     float* const base = reinterpret_cast<float*>(at);
-    Memory m{.packed = at, .dots = base + steps * panel, .lanes = nullptr, .scores = nullptr, .weights = nullptr, .entries = nullptr};
+    Memory m{.packed = at, .dots = base + steps * panel};
     m.lanes = m.dots + heads_ * panel;
     m.scores = m.lanes + 4 * isa_.matmul.tile_rows * panel;
     m.weights = m.scores + panel;
@@ -163,14 +169,17 @@ class IndexSelect {
     return m;
   }
 
-  void run_block(int64_t block, int64_t piece, int worker) {
+  /// False: no memory.
+  bool run_block(int64_t block, int64_t piece, int worker) {
     const Memory m = memory(worker);
+    if (m.packed == nullptr) return false;
     const int64_t end = std::min(rows_, (block + 1) * kBlockRows);
     for (int64_t t = block * kBlockRows; t < end;) {
       const int64_t s = sequence_of(p_.batch, t), stop = std::min<int64_t>(end, p_.batch.begin.i32()[s + 1]);
       run_rows(m, s, t, stop, piece);
       t = stop;
     }
+    return true;
   }
 
   /// Rows [begin, end) of sequence s against one piece of its pools.

@@ -92,6 +92,34 @@ TEST(CpuLong, RecurrenceOverChunks) {
   }
 }
 
+// In the middle chunks one sequence ends while the next one begins and goes on, and they share heads and columns: what waits for a chunk is read while
+// what waits for the one after is written. Values seldom show a mix-up, ThreadSanitizer always does.
+TEST(CpuLong, SequencesMeetInChunks) {
+  const std::vector<int32_t> begins = {0, 60, 100}, entering = {0, -1};
+  Kda want(5);
+  want.out[59] = 2, want.out[99] = 3, want.out[70] = 4;
+  want.run(reference(ops::OpId::kKdaRecurrence), 0, 100, begins, entering, true, 2);
+  ops::KdaRecurrenceParams none;
+  for (const ops::Variant* variant : usable(ops::OpId::kKdaRecurrence, &none)) {
+    SCOPED_TRACE(variant->name);
+    Kda one(5);
+    one.out = want.out;
+    one.run(*variant, 0, 100, begins, entering, true, 1);
+    expect_near(one.o, want.o, 2e-5, "o");
+    expect_near(one.states, want.states, 2e-5, "states");
+    for (const int threads : {2, 3, 4}) {
+      for (const bool pair : {false, true}) {
+        SCOPED_TRACE(std::to_string(threads) + " threads");
+        Kda many(5);
+        many.out = want.out;
+        many.run(*variant, 0, 100, begins, entering, pair, threads);
+        EXPECT_TRUE(many.o == one.o && many.states == one.states);
+        EXPECT_TRUE(!pair || (many.m == one.m && many.h == one.h));
+      }
+    }
+  }
+}
+
 struct Paged {
   std::vector<float> rows;
   std::vector<int32_t> table;

@@ -103,6 +103,7 @@ void run_parts(const Job& job, int64_t rows, int64_t channels, const ops::Launch
   const int64_t groups = ceil_div(job.panels, group);
   context.pool->for_each(groups * blocks, [&](int64_t task, int worker) {
     void* const memory = context.scratch->local(worker, job.worker_bytes);
+    if (memory == nullptr) return;
     const int64_t begin = task / groups * block, end = std::min(rows, begin + block), first = task % groups * group;
     LATHE_COUNT(context, kBytesRead, (end - begin) * channels * 4);
     for (int64_t panel = first; panel < std::min(job.panels, first + group); ++panel) {
@@ -132,6 +133,7 @@ void matmul(const Level& level, const ops::MatmulParams& p, const ops::LaunchCon
   const int64_t pair_bytes = pairs ? rows_bytes(rows, channels, RowFormat::kPairs) : 0;
   const int64_t rounded_bytes = rounded ? rows_bytes(rows, channels, RowFormat::kRounded) : 0;
   char* const memory = pair_bytes + rounded_bytes > 0 ? static_cast<char*>(context.scratch->shared(pair_bytes + rounded_bytes)) : nullptr;
+  if (pair_bytes + rounded_bytes > 0 && memory == nullptr) return;
   const Rows as_pairs = pairs ? make_rows(*level.base, p.x, RowFormat::kPairs, memory, context) : Rows{};
   const Rows as_rounded = rounded ? make_rows(*level.base, p.x, RowFormat::kRounded, memory + pair_bytes, context) : Rows{};
   for (int32_t i = 0; i < p.part_count; ++i) {

@@ -143,7 +143,7 @@ TEST(CpuMatmul, ShardsMakeTheWhole) {
         ops::MatmulParams p;
         p.x = tensor::make_view(const_cast<float*>(x.data()), DType::kF32, {rows, channels}).slice(1, begin, end);
         p.part_count = 1, p.compute = compute;
-        p.parts[0] = {.weight = tensor::slice_matrix(w.view, 0, outputs, begin, end),
+        p.parts[0] = {.weight = tensor::slice_matrix(w.view, {0, outputs}, {begin, end}),
                       .bias = {},
                       .y = tensor::make_view(y.data(), DType::kF32, {static_cast<int64_t>(cover.size()), rows, outputs}),
                       .leaf_channels = leaf,
@@ -160,7 +160,7 @@ TEST(CpuMatmul, ShardsMakeTheWhole) {
       std::vector<const float*> pointers;
       for (const auto& partial : partials) pointers.push_back(partial.data());
       std::vector<float> sum(static_cast<size_t>(rows * outputs));
-      tensor::tree_combine(leaves, nodes, pointers.data(), rows * outputs, sum.data());
+      tensor::tree_combine({leaves, nodes, pointers.data(), rows * outputs}, sum.data());
       for (size_t i = 0; i < sum.size(); ++i) ASSERT_EQ(sum[i], whole[i]) << i;
     }
   }

@@ -50,6 +50,7 @@ class MhcIn {
     const bool whole = rows > tile;
     const int64_t run_bytes = round_up(PanelRun::bytes(source_, whole, 1), 64), flat_bytes = flat_ ? 0 : tile * streams_ * width_ * 4;
     char* const memory = static_cast<char*>(context_.scratch->local(worker, run_bytes + round_up(flat_bytes, 64) + block_ * kRowsMax * 4));
+    if (memory == nullptr) return;
     float* const copies = reinterpret_cast<float*>(memory + run_bytes);
     float* const m = reinterpret_cast<float*>(memory + run_bytes + round_up(flat_bytes, 64));  // [rows][outputs]
     PanelRun panels(source_, context_, memory, whole);

@@ -52,6 +52,7 @@ void absorb(const Isa& isa, const ops::MlaAbsorbParams& p, const ops::LaunchCont
   const bool round = p.compute == ops::Compute::kBF16;
   float* const rounded = round ? static_cast<float*>(context.scratch->shared(rows * heads * nope * 4)) : nullptr;
   if (round) {
+    if (rounded == nullptr) return;
     for_pieces(context, rows * heads, nope, [&](int64_t begin, int64_t end, int) {
       for (int64_t i = begin; i < end; ++i) isa.level.base->round_bf16(row(p.q, i / heads, i % heads), nope, rounded + i * nope);
     });
@@ -60,6 +61,7 @@ void absorb(const Isa& isa, const ops::MlaAbsorbParams& p, const ops::LaunchCont
   const auto task = [&](int64_t index, int worker) {
     const int64_t h = index % heads, begin = index / heads * block, end = std::min(rows, begin + block);
     float* const w = static_cast<float*>(context.scratch->local(worker, nope * width * 4));
+    if (w == nullptr) return;
     for (int64_t r = 0; r < nope; ++r) decode_row(isa, p.kv_b.matrix, h * (nope + p.kv_b.value) + r, p.compute, w + r * width);
     count_weights(context, p.kv_b.matrix, nope);
     isa.attention.mix({.x = round ? rounded + (begin * heads + h) * nope : row(p.q, begin, h),
@@ -83,6 +85,7 @@ void unabsorb(const Isa& isa, const ops::MlaUnabsorbParams& p, const ops::Launch
   const RowFormat format = row_format(isa.level, p.compute, p.kv_b.matrix.values.dtype);
   const int64_t row_bytes = row_stride(width, format);
   char* const copies = format == RowFormat::kFloat ? nullptr : static_cast<char*>(context.scratch->shared(rows * heads * row_bytes));
+  if (copies == nullptr && format != RowFormat::kFloat) return;
   if (copies != nullptr) {
     for_pieces(context, rows * heads, width, [&](int64_t begin, int64_t end, int) {
       for (int64_t i = begin; i < end; ++i) convert_row(*isa.level.base, format, row(p.z, i / heads, i % heads), width, copies + i * row_bytes);
@@ -92,10 +95,12 @@ void unabsorb(const Isa& isa, const ops::MlaUnabsorbParams& p, const ops::Launch
   context.pool->for_each(heads * blocks, [&](int64_t index, int worker) {
     const int64_t h = index % heads, begin = index / heads * block, end = std::min(rows, begin + block);
     const int64_t first = h * (p.kv_b.nope + value) + p.kv_b.nope;
-    const MatrixView matrix = tensor::slice_matrix(p.kv_b.matrix, first, first + value, 0, width);
+    const MatrixView matrix = tensor::slice_matrix(p.kv_b.matrix, {first, first + value}, {0, width});
     const PanelSource source(isa.level, matrix, p.compute, 0);
     const bool whole = end - begin > isa.level.base->tile_rows;
-    PanelRun run(source, context, context.scratch->local(worker, PanelRun::bytes(source, whole, 1)), whole);
+    void* const memory = context.scratch->local(worker, PanelRun::bytes(source, whole, 1));
+    if (memory == nullptr) return;
+    PanelRun run(source, context, memory, whole);
     const Rows x = copies != nullptr ? Rows{.data = copies + h * row_bytes, .stride = heads * row_bytes}
                                      : Rows{.data = p.z.f32() + h * p.z.step(1), .stride = p.z.step(0) * 4};
     const int64_t tiles = tile_count(*isa.level.base, end - begin);
@@ -131,6 +136,7 @@ void attend_row(const Isa& isa, const ops::MlaAttendParams& p, int64_t t, int64_
   const int64_t s = sequence_of(p.batch, t), position = position_of(p.batch, s, t), width = p.q.dim(2);
   const int64_t most = key_count(p.selection, t, position), stride = round_up(std::max<int64_t>(most, 1), 16);
   char* const memory = static_cast<char*>(context.scratch->local(worker, (stride * 8) + heads * stride * 4));
+  if (memory == nullptr) return;
   const char** const keys = reinterpret_cast<const char**>(memory);
   float* const scores = reinterpret_cast<float*>(memory + stride * 8);
   const int64_t element = size_of(p.latents.pool);

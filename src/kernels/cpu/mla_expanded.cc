@@ -47,13 +47,14 @@ class ExpandedHead {
         nope_(p.kv_b.nope),
         value_(p.kv_b.value),
         width_(p.kv_b.matrix.cols()),
-        matrix_(tensor::slice_matrix(p.kv_b.matrix, h * (nope_ + value_), (h + 1) * (nope_ + value_), 0, width_)),
+        matrix_(tensor::slice_matrix(p.kv_b.matrix, {h * (nope_ + value_), (h + 1) * (nope_ + value_)}, {0, width_})),
         source_(isa.level, matrix_, p.compute, 0) {
     const int64_t head = round_up(nope_ + value_, source_.width()), run = round_up(PanelRun::bytes(source_, true, 1), 64);
     const int64_t latents = round_up(kTile * row_stride(width_, source_.format()), 64);
     const int64_t state = value_ + 2;
     const int64_t total = run + latents + kTile * head * 4 + width_ * 4 + kTile * (4 + 8 + 4) + rows_ * (state * 4 + 16) + 64 * 16;
     char* memory = static_cast<char*>(context.scratch->local(worker, total));
+    if (memory == nullptr) return;  // run() does nothing
     const auto take = [&](int64_t bytes) {
       char* const at = memory;
       memory += round_up(bytes, 64);
@@ -72,6 +73,7 @@ class ExpandedHead {
   }
 
   void run() {
+    if (state_ == nullptr) return;
     int64_t last = -1;
     for (int64_t r = 0; r < rows_; ++r) {
       cursors_[r] = {.pool = 0, .token = 0, .tail = tail_of(p_.selection, begin_ + r, position(r))};

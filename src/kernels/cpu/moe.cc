@@ -38,7 +38,7 @@ class Moe {
   }
 
   void run() {
-    allocate();
+    if (!allocate()) return;
     group();
     gather();
     gate_up();
@@ -47,12 +47,14 @@ class Moe {
   }
 
  private:
-  void allocate() {
+  /// False: no memory.
+  bool allocate() {
     const int64_t pairs = rows_ * chosen_;
     const int64_t ints = round_up((2 * experts_ + 1 + 3 * pairs) * 4, 64);
     x_.stride = row_stride(channels_, in_), h_.stride = row_stride(std::max<int64_t>(inner_, 1), out_);
     const int64_t x_bytes = round_up(pairs * x_.stride, 64), h_bytes = round_up(pairs * h_.stride, 64);
     char* const memory = static_cast<char*>(context_.scratch->shared(ints + x_bytes + h_bytes + pairs * channels_ * 4));
+    if (memory == nullptr) return false;
     groups_.begin = reinterpret_cast<int32_t*>(memory);
     groups_.active = groups_.begin + experts_ + 1;
     groups_.row = groups_.active + experts_;
@@ -61,6 +63,7 @@ class Moe {
     x_.data = memory + ints;
     h_.data = memory + ints + x_bytes;
     y_ = reinterpret_cast<float*>(memory + ints + x_bytes + h_bytes);
+    return true;
   }
 
   /// Local number of the expert, −1 if another rank holds it.
@@ -127,6 +130,7 @@ class Moe {
     for_panels(ceil_div(inner_, width), 2 * p_.gate.items[0].bytes(), [&](int64_t expert, int64_t panel, bool whole, int worker) {
       const GateUp pair(level_, p_.gate.items[expert], p_.up.items[expert], p_.compute);
       void* const memory = context_.scratch->local(worker, worker_bytes(pair));
+      if (memory == nullptr) return;
       pair.run(panel, groups_.begin[expert], groups_.begin[expert + 1], x_, x_, whole, memory, context_,
                [&](int64_t row, int64_t count, int64_t present, float* gate, float* up) {
                  for (int64_t r = 0; r < count; ++r) {
@@ -145,8 +149,9 @@ class Moe {
     const int64_t width = isa.width;
     for_panels(ceil_div(channels_, width), p_.down.items[0].bytes(), [&](int64_t expert, int64_t panel, bool whole, int worker) {
       const PanelSource source(level_, p_.down.items[expert], p_.compute, 0);
-      PanelRun run(source, context_, context_.scratch->local(worker, std::max(PanelRun::bytes(source, false, 1), PanelRun::bytes(source, true, 1))),
-                   whole);
+      void* const memory = context_.scratch->local(worker, std::max(PanelRun::bytes(source, false, 1), PanelRun::bytes(source, true, 1)));
+      if (memory == nullptr) return;
+      PanelRun run(source, context_, memory, whole);
       run.begin(panel);
       const int64_t begin = groups_.begin[expert], end = groups_.begin[expert + 1], tiles = tile_count(isa, end - begin);
       for (int64_t i = 0; i < tiles; ++i) {

@@ -22,7 +22,9 @@ void rms_norm(const RowIsa& isa, const ops::RmsNormParams& p, const ops::LaunchC
   LATHE_COUNT(context, kBytesRead, width * size_of(p.weight));
   if (p.x.dim(0) == 0) return;
   const int64_t bytes = float_bytes(p.weight);
-  const float* const weight = as_floats(isa, p.weight, bytes > 0 ? context.scratch->shared(bytes) : nullptr);
+  void* const memory = bytes > 0 ? context.scratch->shared(bytes) : nullptr;
+  if (bytes > 0 && memory == nullptr) return;
+  const float* const weight = as_floats(isa, p.weight, memory);
   for_pieces(context, p.x.dim(0), width, [&](int64_t begin, int64_t end, int) {
     for (int64_t t = begin; t < end; ++t) isa.rms_norm(row(p.x, t), weight, p.eps, width, row(p.out, t));
     count_row(context, end - begin, width, width, 4 * width);
@@ -38,6 +40,7 @@ void layer_norm(const RowIsa& isa, const ops::LayerNormParams& p, const ops::Lau
   if (p.x.dim(0) == 0) return;
   const int64_t bytes = float_bytes(p.weight);
   char* const memory = bytes + float_bytes(p.bias) > 0 ? static_cast<char*>(context.scratch->shared(bytes + float_bytes(p.bias))) : nullptr;
+  if (bytes + float_bytes(p.bias) > 0 && memory == nullptr) return;
   const float* const weight = as_floats(isa, p.weight, memory);
   const float* const bias = as_floats(isa, p.bias, memory + bytes);
   for_pieces(context, p.x.dim(0), width, [&](int64_t begin, int64_t end, int) {

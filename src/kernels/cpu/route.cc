@@ -88,6 +88,7 @@ void LATHE_KERNEL(route_scalar)(const void* params, const ops::LaunchContext& co
   const int64_t row_bytes = round_up(experts * 4, 64);
   for_pieces(context, p.logits.dim(0), experts * (chosen + 16), [&](int64_t begin, int64_t end, int worker) {
     char* const memory = static_cast<char*>(context.scratch->local(worker, 4 * row_bytes));
+    if (memory == nullptr) return;
     const Scores s{.plain = reinterpret_cast<float*>(memory),
                    .biased = reinterpret_cast<float*>(memory + row_bytes),
                    .group = reinterpret_cast<float*>(memory + 2 * row_bytes),

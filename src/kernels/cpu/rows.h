@@ -67,7 +67,7 @@ inline int64_t block_rows(const MatmulIsa& isa, int64_t rows, int64_t channels) 
 inline int64_t panels_per_task(int64_t panels, bool whole, int64_t weight_bytes, const ops::LaunchContext& context) {
   if (whole) return 1;
   const int threads = context.pool->threads();
-  const int64_t tasks = threads == 1 ? 1 : std::clamp<int64_t>(weight_bytes / 16384, 1, int64_t{4} * threads);
+  const int64_t tasks = threads == 1 || weight_bytes < 65536 ? 1 : std::clamp<int64_t>(weight_bytes / 16384, 1, int64_t{4} * threads);
   return std::max<int64_t>(1, ceil_div(panels, std::min(tasks, std::max<int64_t>(panels, 1))));
 }
 

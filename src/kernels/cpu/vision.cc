@@ -28,11 +28,13 @@ void rope(const Isa& isa, const ops::VisionRopeParams& p, const ops::LaunchConte
   if (rows == 0 || heads == 0 || size == 0) return;
   const int64_t q_bytes = float_bytes(p.q_norm), k_bytes = float_bytes(p.k_norm);
   char* const memory = static_cast<char*>(context.scratch->shared(q_bytes + k_bytes + quarter * 8 + 64));
+  if (memory == nullptr) return;
   const float* const norms[2] = {as_floats(isa.row, p.q_norm, memory), as_floats(isa.row, p.k_norm, memory + q_bytes)};
   double* const frequency = reinterpret_cast<double*>(memory + q_bytes + k_bytes);
   for (int64_t j = 0; j < quarter; ++j) frequency[j] = std::pow(10000.0, -2.0 * static_cast<double>(j) / static_cast<double>(half));
   for_pieces(context, rows, 8 * heads * size, [&](int64_t begin, int64_t end, int worker) {
     float* const cosine = static_cast<float*>(context.scratch->local(worker, size * 4));
+    if (cosine == nullptr) return;
     float* const sine = cosine + half;
     for (int64_t t = begin; t < end; ++t) {
       const int32_t* const at = p.positions.i32() + t * p.positions.step(0);
@@ -60,6 +62,7 @@ void attend_block(const Isa& isa, const ops::VisionAttendParams& p, int64_t firs
                   const ops::LaunchContext& context) {
   const int64_t count = last - first, size = p.qkv.dim(3), stride = round_up(count, 16), rows = end - begin;
   char* const memory = static_cast<char*>(context.scratch->local(worker, stride * 8 + rows * stride * 4));
+  if (memory == nullptr) return;
   const char** const keys = reinterpret_cast<const char**>(memory);
   float* const scores = reinterpret_cast<float*>(memory + stride * 8);
   const auto part = [&](int64_t t, int64_t which) { return row(p.qkv, t) + which * p.qkv.step(1) + head * p.qkv.step(2); };

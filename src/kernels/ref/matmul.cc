@@ -37,7 +37,7 @@ float combine(const Leaves& leaves, const tensor::TreeNode& node, const std::vec
     rows.push_back(&sums[static_cast<size_t>(leaf - leaves.begin)]);
   }
   float out = 0;
-  tensor::tree_combine(leaves.total, nodes, rows.data(), 1, &out);
+  tensor::tree_combine({leaves.total, nodes, rows.data(), 1}, &out);
   return out;
 }
 

@@ -147,7 +147,7 @@ bool combine(const ops::MoeParams& p, const ExpertLeaves& leaves, const tensor::
     nodes.push_back({e, e + 1});
     rows.push_back(leaves.at(t, slot));
   }
-  tensor::tree_combine(p.experts_total, nodes, rows.data(), p.x.dim(1), out);
+  tensor::tree_combine({p.experts_total, nodes, rows.data(), p.x.dim(1)}, out);
   return !nodes.empty();
 }
 

@@ -118,7 +118,7 @@ MatrixView Problem::matrix(const Weights& kind, int64_t rows, int64_t cols) {
     m.scales =
         in(DType::kF32, {(all_rows + kind.block - 1) / kind.block, (all_cols + kind.block - 1) / kind.block}, uniform(0.5 * scale, 1.5 * scale));
   }
-  return tensor::slice_matrix(m, kind.row_offset, all_rows, kind.col_offset, all_cols);
+  return tensor::slice_matrix(m, {kind.row_offset, all_rows}, {kind.col_offset, all_cols});
 }
 
 MatrixStack Problem::stack(const Weights& even, const Weights& odd, int32_t count, int64_t rows, int64_t cols) {
