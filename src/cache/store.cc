@@ -146,6 +146,7 @@ void Store::clear_slot(int32_t slot) {
 Result<SequenceId> Store::open() {
   if (free_slots_.empty()) return err(Code::kResourceExhausted, "all {} cache slots are in use", options_.slots);
   Sequence sequence;
+  sequence.blocks.reserve(static_cast<size_t>(ceil_div(options_.blocks, options_.slots)));  // an even share: decoding allocates nothing
   sequence.slot = free_slots_.back();
   free_slots_.pop_back();
   ++slot_generation_[static_cast<size_t>(sequence.slot)];

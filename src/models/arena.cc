@@ -56,7 +56,7 @@ int64_t MetaPack::add(int64_t count) {
 
 Result<void> MetaPack::upload(backend::Device& device, Upload upload) {
   const auto bytes = static_cast<int64_t>(host_.size() * sizeof(int32_t));
-  LATHE_TRY_VOID(device_.ensure(device, bytes));
+  LATHE_TRY_VOID(device_.ensure(device, static_cast<int64_t>(host_.capacity() * sizeof(int32_t))));
   if (upload == Upload::kCopy && bytes > 0) device.copy_to_device(device_.data(), host_.data(), bytes);
   return {};
 }

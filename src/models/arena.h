@@ -74,6 +74,8 @@ enum class Upload : uint8_t {
 class MetaPack {
  public:
   void clear() { host_.clear(); }
+  /// Room for arrays of so many integers in all.
+  void reserve(int64_t integers) { host_.reserve(static_cast<size_t>(integers)); }
   /// Appends `count` zeros, 64-byte aligned, and returns where they begin. Pointers from at() die with the next add().
   int64_t add(int64_t count);
   int32_t* at(int64_t offset) { return host_.data() + offset; }

@@ -124,6 +124,14 @@ backend::OpRange StepBatch::positions() const {
   return range;
 }
 
+/// What a batch of the store's sequences, each with its share of the blocks, can take: a growing context then allocates nothing.
+void StepBatch::reserve_most(const BatchLimits& limits, const cache::Store& store) {
+  constexpr int64_t kArrays = 14, kPadding = 16;
+  const int64_t slots = store.options().slots, share = (store.options().blocks + slots - 1) / slots;
+  meta_.reserve(6 * limits.rows_max + limits.rows_max + slots * (share + 7) + kArrays * kPadding);
+  placed_.reserve(static_cast<size_t>(slots)), item_rows_.reserve(static_cast<size_t>(slots)), seen_.reserve(static_cast<size_t>(slots));
+}
+
 StepBatch::Offsets StepBatch::reserve(int64_t blocks) {
   meta_.clear();
   const int64_t rows = rows_;
@@ -220,6 +228,7 @@ void StepBatch::make_views(const Offsets& at, int64_t blocks) {
 Result<void> StepBatch::build(std::span<const BatchItem> items, const BatchLimits& limits, const BatchTarget& target) {
   const cache::Store& store = target.store;
   LATHE_TRY_VOID(check(items, limits, store));
+  reserve_most(limits, store);
   place(items);
   has_tails_ = has_tails_ || limits.skip_tail;
   size_t blocks = 1;

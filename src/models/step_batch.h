@@ -98,6 +98,7 @@ class StepBatch {
   };
   Result<void> check(std::span<const BatchItem> items, const BatchLimits& limits, const cache::Store& store);
   void place(std::span<const BatchItem> items);
+  void reserve_most(const BatchLimits& limits, const cache::Store& store);
   Offsets reserve(int64_t blocks);
   void fill_rows(const Offsets& at, const BatchLimits& limits, const cache::Store& store);
   void fill_sequences(const Offsets& at, const cache::Store& store, int64_t blocks);

@@ -46,6 +46,39 @@ class VariantTest : public testing::Test {
   std::span<const Variant> variant_;
 };
 
+/// Gives shared memory if it may, and no worker its own.
+class RefusingScratch final : public ops::Scratch {
+ public:
+  explicit RefusingScratch(bool shared) : gives_(shared) {}
+  void* shared(int64_t bytes) override { return gives_ ? memory_.shared(bytes) : nullptr; }
+  void* local(int /*worker*/, int64_t /*bytes*/) override { return nullptr; }
+
+ private:
+  bool gives_;
+  PoisonedScratch memory_{1};
+};
+
+/// A kernel that gets no scratch returns: it harms nothing, whatever its outputs are.
+TEST(Scratch, RefusedIsNoHarm) {
+  base::ThreadPool pool(2);
+  int ran = 0;
+  for (const Table& table : tables()) {
+    for (const Variant& variant : table.second) {
+      for (const Case& item : ops::cases::all_cases()) {
+        if (!supported(item, variant)) continue;
+        for (const bool shared : {false, true}) {
+          RefusingScratch scratch(shared);
+          const std::unique_ptr<Problem> problem = build(item);
+          variant.run(problem->params(), {.pool = &pool, .scratch = &scratch});
+          EXPECT_EQ(problem->damage(), "") << ops::op_info(item.op).name << "/" << item.name << " on " << variant.name;
+          ++ran;
+        }
+      }
+    }
+  }
+  EXPECT_GT(ran, 100);
+}
+
 void register_tests() {
   for (const Table& table : tables()) {
     for (size_t i = 0; i < table.second.size(); ++i) {

@@ -51,8 +51,11 @@ class PieceRecorder final : public base::Recorder {
 
 class CpuDevice final : public Device {
  public:
-  CpuDevice(int threads, std::string isa, std::vector<ops::Variant> table)
-      : limit_(memory_limit()), context_(threads, limit_), isa_(std::move(isa)), table_(std::move(table)) {}
+  CpuDevice(const CpuOptions& options, std::string isa, std::vector<ops::Variant> table)
+      : limit_(memory_limit()),
+        context_(options.threads > 0 ? options.threads : base::default_thread_count(), options.scratch_max > 0 ? options.scratch_max : limit_),
+        isa_(std::move(isa)),
+        table_(std::move(table)) {}
   ~CpuDevice() override { LATHE_DCHECK(used_ == 0, "{} bytes of device memory outlive their device", used_); }
 
   const char* name() const override { return "cpu"; }
@@ -159,8 +162,7 @@ Result<std::unique_ptr<Device>> make_cpu_device(const CpuOptions& options) {
 #ifdef LATHE_PLANTED_FAULTS
   table = with_planted_faults(std::move(table));
 #endif
-  const int threads = options.threads > 0 ? options.threads : base::default_thread_count();
-  return std::unique_ptr<Device>(std::make_unique<CpuDevice>(threads, std::move(isa), std::move(table)));
+  return std::unique_ptr<Device>(std::make_unique<CpuDevice>(options, std::move(isa), std::move(table)));
 }
 
 }  // namespace lathe::backend

@@ -18,9 +18,10 @@ IsaLevel detect_isa();
 std::vector<IsaLevel> available_isa_levels();
 
 struct CpuOptions {
-  int threads = 0;         ///< 0: base::default_thread_count()
-  std::string isa;         ///< "", or a level name: forced (also by LATHE_ISA); a level that the machine lacks is an error
-  bool reference = false;  ///< kernels/ref only
+  int threads = 0;          ///< 0: base::default_thread_count()
+  std::string isa;          ///< "", or a level name: forced (also by LATHE_ISA); a level that the machine lacks is an error
+  bool reference = false;   ///< kernels/ref only
+  int64_t scratch_max = 0;  ///< most bytes of scratch that a launch gets at once; 0: what the machine has
 };
 /// The level that make_cpu_device takes the kernels of. Errors: invalid_argument (unknown or not available: lists the available ones).
 Result<IsaLevel> chosen_isa(const CpuOptions& options);
