@@ -2,6 +2,7 @@
 
 #include "config/json.h"
 #include "input.h"
+#include "models/generation_config.h"
 #include "models/glm5_next_config.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

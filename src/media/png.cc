@@ -44,6 +44,8 @@ bool read_header(Decoder& decoder) {
   const auto side = static_cast<png_uint_32>(base::kLimits.image_side);
   png_set_user_limits(decoder.png, side, side);
   png_set_chunk_malloc_max(decoder.png, base::kLimits.image_bytes);
+  // Comments, profiles, times: skipped unread, so that none of them can ask for memory or unpack to more than it is.
+  png_set_keep_unknown_chunks(decoder.png, PNG_HANDLE_CHUNK_NEVER, nullptr, -1);
   png_read_info(decoder.png, decoder.info);
   const int64_t width = png_get_image_width(decoder.png, decoder.info);
   const int64_t height = png_get_image_height(decoder.png, decoder.info);
