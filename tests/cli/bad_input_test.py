@@ -1,4 +1,6 @@
-"""Bad input: exit code 2 or 1, one sentence on stderr that names the thing and the value, nothing on stdout.
+"""Bad input: one sentence on stderr that names the thing and the value, nothing on stdout, and an exit code.
+
+The code is 2 for usage (a flag, a setting, a prompt) and 1 for failures (a file is missing, cannot be read or does not hold what it should).
 
 Usage: bad_input_test.py LATHE SOURCE
 """
@@ -87,7 +89,11 @@ class BadInput(unittest.TestCase):
             self.refuse(USAGE, words, "run", "-p", "hi", *arguments)
         self.refuse(USAGE, ["temperature", "-1", "LATHE_SAMPLING_TEMPERATURE"], "run", "-p", "hi", env={"LATHE_SAMPLING_TEMPERATURE": "-1"})
         self.refuse(USAGE, ["LATHE_NONSENSE"], "run", "-p", "hi", env={"LATHE_NONSENSE": "1"})
-        self.refuse(USAGE, ["s.json", "nonsense"], "run", "-p", "hi", "--settings", self.write("s.json", b'{"nonsense": 1}'))
+        for settings in (b'{"nonsense": 1}', b'{"nonsense": {}}', b'{"engine": {"nonsense": {}}}', b'{"engine": {"nonsense": 1}}'):
+            self.refuse(USAGE, ["s.json", "there is no setting", "nonsense'"], "config", "show", "--settings", self.write("s.json", settings))
+        self.refuse(USAGE, ["s.json", "engine.threads", "many"], "config", "show", "--settings", self.write("s.json", b'{"engine.threads": "many"}'))
+        self.refuse(FAILURE, ["s.json", "line 1"], "config", "show", "--settings", self.write("s.json", b'{"engine"'))
+        self.refuse(FAILURE, ["none.json", "No such file"], "config", "show", "--settings", self.path("none.json"))
 
     def test_prompt(self):
         self.refuse(USAGE, ["prompt is empty"], "run", "-p", "")
@@ -96,7 +102,8 @@ class BadInput(unittest.TestCase):
         self.refuse(USAGE, ["prompt is empty"], "run", "-f", self.write("empty.txt", b""))
         self.refuse(USAGE, ["-p", "-f"], "run", "-p", "hi", "-f", self.ids)
         self.refuse(USAGE, ["prompt has", "holds 2"], "run", "--raw", "-p", "Once upon a time there was a fox", "--context", "2")
-        self.refuse(USAGE, ["context", "16777216", "1048576"], "run", "-p", "hi", "--context", "16777216")
+        for verb in (["run", "-p", "hi"], ["inspect"]):
+            self.refuse(USAGE, ["context", "16777216", "1048576"], *verb, "--context", "16777216")
         self.refuse(USAGE, ["--raw", "--system"], "run", "--raw", "--system", "x", "-p", "y")
         self.refuse(USAGE, ["--raw", "--image"], "run", "--raw", "--image", "x.png", "-p", "y")
         self.refuse(USAGE, ["--chat", "-p"], "run", "--chat", "-p", "y")
@@ -109,15 +116,48 @@ class BadInput(unittest.TestCase):
         for arguments in [["run", "-m", nowhere, "-p", "hi"], ["inspect", nowhere], ["selftest", nowhere], ["run", "-f", nowhere], ["eval", "--sets", nowhere],
                           ["logits", "--ids", nowhere, "--out", self.path("o")], ["logits", nowhere, "--ids", self.ids, "--out", self.path("o")]]:
             self.refuse(FAILURE, [nowhere, "No such file"], *arguments)
+        for arguments in [["run", "-m", nowhere, "-p", "hi"], ["run", nowhere, "-p", "hi"], ["inspect", nowhere], ["eval", nowhere], ["selftest", nowhere],
+                          ["logits", nowhere, "--ids", self.ids, "--out", self.path("o")]]:
+            self.refuse(FAILURE, [f"there is no model at '{nowhere}': No such file"], *arguments)
         os.makedirs(self.path("no_model"), exist_ok=True)
         self.refuse(FAILURE, ["no_model"], "run", "-m", self.path("no_model"), "-p", "hi")
         self.refuse(FAILURE, ["no_model", "config.json"], "inspect", self.path("no_model"))
         self.refuse(FAILURE, [nowhere], "run", "-p", "hi", "-n", "1", "--trace", os.path.join(nowhere, "trace.json"))
+        self.refuse(FAILURE, [self.folder.name, "not a regular file"], "run", "-f", self.folder.name)
+        self.refuse(FAILURE, [self.folder.name, "not a regular file"], "logits", "--ids", self.folder.name, "--out", self.path("o"))
+        settings = self.write("zero.json", json.dumps({"engine": {"model": self.lathe.builtin + "\0x"}}).encode())
+        self.refuse(FAILURE, [self.lathe.builtin + "\\x00x'"], "run", "-p", "hi", "--settings", settings)
+        self.refuse(FAILURE, [nowhere], "run", "-p", "hi", env={"LATHE_BUILTIN": nowhere})
+
+    def test_two_models(self):
+        for flag in ("-m", "--model", "--engine.model"):
+            self.refuse(USAGE, ["two models", self.base, self.lathe.builtin], "inspect", self.base, flag, self.lathe.builtin)
+        self.lathe.good("inspect", self.base, "-m", self.base, "--log-level", "error")
+
+    def test_outputs_do_not_replace_inputs(self):
+        text = b"[1, 2, 3]"
+        ids = self.write("same.json", text)
+        link = self.path("same_link.json")
+        os.symlink(ids, link)
+        for out in (ids, link, os.path.join(self.folder.name, ".", "same.json")):
+            self.refuse(USAGE, ["--out", out, "--ids"], "logits", self.base, "--ids", ids, "--out", out)
+            self.refuse(USAGE, ["--out", out, "--pixels"], "logits", self.base, "--ids", self.ids, "--pixels", ids, "--out", out)
+            self.refuse(USAGE, ["--trace", out], "run", "-f", ids, "--trace", out)
+        with open(ids, "rb") as file:
+            self.assertEqual(file.read(), text)
+
+    def test_inspect_of_a_config_alone(self):
+        config = self.write("published.json", json.dumps(clilib.published_config()).encode())
+        self.refuse(USAGE, ["'nope'", "scalar"], "inspect", config, "--isa", "nope")
+        self.refuse(USAGE, ["'nope'", "LATHE_ISA", "scalar"], "inspect", config, env={"LATHE_ISA": "nope"})
+        self.refuse(USAGE, ["1048577", "1048576"], "inspect", config, "-c", "1048577")
+        self.refuse(USAGE, ["matmul=nope", "scalar"], "inspect", config, "--kernel", "matmul=nope")
+        self.refuse(FAILURE, ["published.json", "directory"], "logits", config, "--ids", self.ids, "--out", self.path("o"))
 
     def test_pictures(self):
         bad = self.write("bad.png", b"\x89PNG\r\n\x1a\nnonsense")
-        self.refuse(USAGE, [bad], "run", "-p", "what?", "--image", bad)
-        self.refuse(USAGE, [self.ids, "PNG"], "run", "-p", "what?", "--image", self.ids)
+        self.refuse(FAILURE, [bad], "run", "-p", "what?", "--image", bad)
+        self.refuse(FAILURE, [self.ids, "PNG"], "run", "-p", "what?", "--image", self.ids)
         self.refuse(FAILURE, [self.path("none.png")], "run", "-p", "what?", "--image", self.path("none.png"))
         apple = os.path.join(self.lathe.data, "golden", "tiny", "apple.png")
         self.refuse(USAGE, ["prompt has", "context"], "run", "-p", "what?", "--context", "64", *["--image", apple] * 8)
@@ -126,12 +166,12 @@ class BadInput(unittest.TestCase):
         out = self.path("logits.safetensors")
         for words, ids in [(["line", "column"], b"[1, 2"), (["expected a list"], b'{"ids": [1]}'), (["entry 1", "-4"], b"[1, -4]"), (["entry 0", '"a"'], b'["a"]'),
                            (["512"], b"[1, 512]")]:
-            self.refuse(USAGE, words, "logits", self.base, "--log-level", "error", "--ids", self.write("bad_ids.json", ids), "--out", out)
+            self.refuse(FAILURE, ["bad_ids.json", *words], "logits", self.base, "--log-level", "error", "--ids", self.write("bad_ids.json", ids), "--out", out)
         for words, arguments in [(["chunk", "0"], ["--chunks", "2,0"]), (["--chunks", "'2,x'"], ["--chunks", "2,x"]), (["position", "4"], ["--at", "4"]), (["position", "-5"], ["--at=-5"]),
                                  (["--decode-from", "-7"], ["--decode-from", "-7"]), (["--mtp", "draft layer"], ["--mtp"])]:
             self.refuse(FAILURE if "--mtp" in words else USAGE, words, "logits", self.base, "--log-level", "error", "--ids", self.ids, "--out", out, *arguments)
         self.refuse(USAGE, ["--ids", "--out"], "logits", self.base)
-        self.refuse(USAGE, ["no ids"], "logits", self.base, "--log-level", "error", "--ids", self.write("no_ids.json", b"[]"), "--out", out)
+        self.refuse(FAILURE, ["no_ids.json", "no ids"], "logits", self.base, "--log-level", "error", "--ids", self.write("no_ids.json", b"[]"), "--out", out)
         self.assertFalse(os.path.exists(out))
 
     def test_weights(self):
@@ -154,10 +194,10 @@ class BadInput(unittest.TestCase):
 
         dtype, shape, values = clilib.read_tensors(weights)[name]
         self.assertEqual((dtype, shape), ("BF16", [512, 128]))
-        self.refuse_model(USAGE, [name, "u8"], edited("dtype", lambda t: change(t, ("U8", shape, values[: len(values) // 2]))))
-        self.refuse_model(USAGE, [name, "511"], edited("shape", lambda t: change(t, (dtype, [511, 128], values[:-256]))))
+        self.refuse_model(FAILURE, [name, "u8"], edited("dtype", lambda t: change(t, ("U8", shape, values[: len(values) // 2]))))
+        self.refuse_model(FAILURE, [name, "511"], edited("shape", lambda t: change(t, (dtype, [511, 128], values[:-256]))))
         self.refuse_model(FAILURE, [name], edited("missing", lambda t: t.pop(name)))
-        self.refuse_model(USAGE, ["model.surplus"], edited("extra", lambda t: t.update({"model.surplus": ("F32", [1], b"\0\0\0\0")})))
+        self.refuse_model(FAILURE, ["model.surplus"], edited("extra", lambda t: t.update({"model.surplus": ("F32", [1], b"\0\0\0\0")})))
 
     def test_config(self):
         def model(what, change):
@@ -166,14 +206,9 @@ class BadInput(unittest.TestCase):
         def with_key(key, value):
             return lambda text: json.dumps(dict(json.loads(text), **{key: value}))
 
-        self.refuse_model(USAGE, ["config.json", "line"], model("broken", {"config.json": b'{"model_type": '}))
-        self.refuse_model(USAGE, ["config.json", "model_type"], model("list", {"config.json": b"[]"}))
-        code = self.lathe.run("logits", model("llama", {"config.json": with_key("model_type", "llama")}), "--ids", self.ids, "--out", self.path("x"))
-        said = code.stderr.decode()
-        self.assertIn(code.returncode, (USAGE, FAILURE))
-        for word in ("error: ", "llama", "glm5_next"):
-            self.assertIn(word, said)
-        self.assertEqual(said.count("\n"), 1)
+        self.refuse_model(FAILURE, ["config.json", "line"], model("broken", {"config.json": b'{"model_type": '}))
+        self.refuse_model(FAILURE, ["config.json", "model_type"], model("list", {"config.json": b"[]"}))
+        self.refuse_model(FAILURE, ["llama", "glm5_next"], model("llama", {"config.json": with_key("model_type", "llama")}))
 
         def without(key):
             def edit(text):
@@ -184,13 +219,13 @@ class BadInput(unittest.TestCase):
             return edit
 
         for key in ("index_kpool", "hidden_size", "swiglu_limit"):
-            self.refuse_model(USAGE, ["config.json", key], model("without_" + key, {"config.json": without(key)}))
+            self.refuse_model(FAILURE, ["config.json", key], model("without_" + key, {"config.json": without(key)}))
 
     def test_text_files(self):
         builtin = self.lathe.builtin
 
         def refuse(words, what, change):
-            self.refuse(USAGE, words, "run", "-m", clilib.copy_model(builtin, self.path(what), change=change), "-p", "hi")
+            self.refuse(FAILURE, words, "run", "-m", clilib.copy_model(builtin, self.path(what), change=change), "-p", "hi")
 
         refuse(["tokenizer.json", "line"], "tok_broken", {"tokenizer.json": b"{"})
         refuse(["tokenizer.json", "model"], "tok_empty", {"tokenizer.json": b"{}"})
@@ -202,6 +237,7 @@ class BadInput(unittest.TestCase):
             return json.dumps(tokenizer)
 
         refuse(["9000", "3584"], "vocabulary", {"tokenizer.json": more_tokens})
+        refuse(["generation_config.json", "temperature"], "generation", {"generation_config.json": b'{"temperature": "warm"}'})
         self.refuse(FAILURE, ["no chat template", "--raw"], "run", "-m", clilib.copy_model(builtin, self.path("no_template"), without=("chat_template.jinja",)), "-p", "hi")
 
 

@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import pty
 import shutil
 import struct
 import subprocess
@@ -30,6 +31,26 @@ class Lathe:
         if done.returncode != 0:
             raise AssertionError(f"lathe {' '.join(arguments)}: exit code {done.returncode}: {done.stderr.decode(errors='replace')}")
         return done.stdout.decode()
+
+    def on_terminal(self, *arguments, timeout=240):
+        """What a successful run writes to standard error when that is a terminal."""
+        master, slave = pty.openpty()
+        with subprocess.Popen([self.program, *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=slave, env=self.environment) as process:
+            os.close(slave)
+            said = b""
+            while True:
+                try:
+                    piece = os.read(master, 65536)
+                except OSError:  # how a closed terminal ends
+                    piece = b""
+                if not piece:
+                    break
+                said += piece
+            code = process.wait(timeout)
+        os.close(master)
+        if code != 0:
+            raise AssertionError(f"lathe {' '.join(arguments)}: exit code {code}: {said.decode(errors='replace')}")
+        return said
 
     def json(self, *arguments, **options):
         return json.loads(self.good(*arguments, **options))

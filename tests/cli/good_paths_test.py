@@ -45,6 +45,10 @@ class GoodPaths(unittest.TestCase):
         for verb in ("run", "logits", "inspect", "eval", "selftest", "bench"):
             self.assertIn("lathe", self.lathe.good(verb, "--help"))
         self.assertTrue(self.lathe.good("--version").startswith("lathe "))
+        for words in ("Exit codes", "LATHE_BUILTIN", "--settings", "config schema"):
+            self.assertIn(words, self.lathe.good("--help"))
+        self.assertIn("0, the default: all", self.lathe.good("eval", "--help"))
+        self.assertNotIn("default )", self.lathe.good("run", "--help"))
 
     def test_greedy_is_the_golden_text(self):
         for name in ("story", "opp", "fact"):
@@ -116,12 +120,25 @@ class GoodPaths(unittest.TestCase):
         self.assertGreaterEqual(out["usage"]["prompt_tokens"], 16)
 
     def test_trace(self):
-        self.lathe.good("run", "-p", "hi", "--temp", "0", "-n", "3", "--trace", self.path("trace.json"))
+        self.lathe.good("run", "-p", "hi", "--temp", "0", "-n", "3", "-t", "2", "--trace", self.path("trace.json"))
         with open(self.path("trace.json"), encoding="utf-8") as file:
             trace = json.load(file)
         events = trace["traceEvents"] if isinstance(trace, dict) else trace
         spans = [e for e in events if e["ph"] == "X"]
         self.assertTrue(all(e["dur"] >= 0 and "ts" in e and "pid" in e and "tid" in e for e in spans))
+        self.assertEqual({e["cat"] for e in spans} - {"lock"}, {"op", "piece", "wait"})
+        # On a busy machine the second worker may get nothing to do, and then never idles between two pieces.
+        self.assertLessEqual({e["tid"] for e in spans}, {0, 1})
+        self.assertIn("barrier", {e["name"] for e in spans if e["cat"] == "wait" and e["tid"] == 0})
+        self.assertEqual({(e["cat"], e["name"]) for e in spans if e["tid"] == 1 and e["cat"] == "wait"} - {("wait", "idle")}, set())
+        for event in spans:  # ready, start, end
+            self.assertLessEqual(event["args"]["ready_us"], event["ts"] + 0.001, event)
+            self.assertAlmostEqual(event["args"]["wait_us"], event["ts"] - event["args"]["ready_us"], delta=0.002)
+        for kinds, worker in ((("op",), 0), (("piece", "wait"), 0), (("piece", "wait"), 1)):
+            row = sorted((e for e in spans if e["cat"] in kinds and e["tid"] == worker), key=lambda e: e["ts"])
+            self.assertTrue(all(a["ts"] + a["dur"] <= b["ts"] + 0.002 for a, b in zip(row, row[1:])), f"{kinds} of worker {worker} overlap")
+        ops = [e for e in spans if e["cat"] == "op"]
+        self.assertTrue(all(e["args"]["layer"] >= 0 for e in ops if e["name"] == "kda_recurrence"))
         names = " ".join({e["name"] for e in spans})
         for op in ("matmul", "kda_recurrence", "mla_attend", "moe"):
             self.assertIn(op, names)
@@ -142,13 +159,31 @@ class GoodPaths(unittest.TestCase):
         self.assertIn("0.5", shown)
         self.assertIn("environment", shown)
 
+    def test_empty_variables_are_unset(self):
+        wanted = self.lathe.json("inspect", "--json")["total"]
+        self.assertEqual(self.lathe.json("inspect", "--json", env={"LATHE_BUILTIN": "", "LATHE_ISA": ""})["total"], wanted)
+
+    def test_nothing_but_results_without_a_terminal(self):
+        """Work that shows progress on a terminal is silent on a pipe."""
+        command = ["logits", self.lathe.builtin, "--ids", self.ids_file([i % 500 for i in range(3000)]), "--out", self.path("l.safetensors"), "--at=-1",
+                   "--dtype", "float32", "-t", "1", "--batch-tokens", "64"]
+        done = self.lathe.run(*command)
+        self.assertEqual((done.returncode, done.stdout, done.stderr), (0, b"", b""))
+        self.assertIn(b"computing logits", self.lathe.on_terminal(*command))
+        for arguments in (["run", "-p", "hi", "-n", "2", "--temp", "0"], ["inspect"], ["eval", "--only", "add_2_digits", "--every", "1000"]):
+            done = self.lathe.run(*arguments)
+            self.assertEqual((done.returncode, done.stderr), (0, b""), arguments)
+            self.assertNotIn(b"\x1b", done.stdout, "no colours either")
+
     def test_inspect_builtin(self):
         tensors = clilib.read_tensors(os.path.join(self.lathe.builtin, "model.safetensors"))
         total = self.lathe.json("inspect", "--json")["total"]
         self.assertEqual(total["tensors"], len(tensors))
         self.assertEqual(total["parameters"], sum(math.prod(shape) for name, (_, shape, _) in tensors.items() if not name.endswith("_scale_inv")))
         self.assertEqual(total["bytes"], sum(len(data) for _, _, data in tensors.values()))
-        self.assertIn("Weights by kind", self.lathe.good("inspect", "--context", "4096", "--batch", "2"))
+        page = self.lathe.good("inspect", "--context", "4096", "--batch", "2")
+        for words in ("Weights by kind", "decode step of 2 sequences", "a prompt of 4,096 tokens that is read in chunks of 512", "instruction set", "threads", "Kernels"):
+            self.assertIn(words, page)
 
     def test_inspect_published(self):
         os.makedirs(self.path("published"), exist_ok=True)
@@ -158,6 +193,16 @@ class GoodPaths(unittest.TestCase):
         for model in (file_name, self.path("published")):
             total = self.lathe.json("inspect", model, "--json", "--log-level", "error")["total"]
             self.assertEqual((total["parameters"], total["bytes"], total["tensors"]), (321_323_031_390, 328_326_771_576, 76_108))
+        out = self.lathe.json("inspect", file_name, "--json", "--log-level", "error", "-t", "3", "--isa", "scalar", "-c", "1048576", "-b", "256")
+        self.assertEqual((out["context"], out["weights"], out["prefill_token_bytes"]["chunk"]), (1048576, False, 256))
+        self.assertEqual((out["machine"]["isa"], out["machine"]["threads"]), ("scalar", 3))
+        self.assertEqual(out["machine"]["isa_available"][0], "scalar")
+        self.assertTrue(all(k["kernel"] and k["reason"] and k["sites"] >= 1 for k in out["engine"]["kernels"]))
+        self.assertEqual({k["kernel"] for k in out["engine"]["kernels"]}, {"scalar"})
+        # Bytes and FLOPs per token of both phases. What is fixed is read once per chunk.
+        self.assertAlmostEqual(out["prefill_token_bytes"]["fixed_weights"] * 256, 13.957e9 - 1.2688e9, delta=0.001e9)
+        self.assertAlmostEqual(out["decode_step_bytes"]["fixed_weights"], 13.957e9, delta=0.001e9)
+        self.assertGreater(out["flops_decode"]["per_token"], out["flops_prefill"]["per_token"])
 
     def logits(self, model, ids, *arguments):
         """Tensors of the file that logits writes, and its bytes."""
