@@ -36,7 +36,7 @@ if command -v compute-sanitizer >/dev/null; then
   HEAD=8 step racecheck 60 'ERROR SUMMARY|RACECHECK|Race|FAILED|PASSED' compute-sanitizer --error-exitcode 9 --tool racecheck "$kit/bin/cuda_conformance_test" --gtest_brief=1 --gtest_filter="${SANITIZE:-*tiles128:*stream128:*head128:*mma:*radix:*moe*plain:*index_keys*}"
 fi
 if command -v ncu >/dev/null && [[ " ${STEPS:-} " == *" counters "* ]]; then
-  HEAD=400 step counters 90 'product<|experts<|Duration|Executed Ipc Active|Issue Slots Busy|DRAM Throughput|L2 Cache Thr|L1/TEX Cache|Registers|No Eligible|stall|pipe' \
+  HEAD=60 step counters 90 'product<|experts<|Duration|Executed Ipc Active|Issue Slots Busy|DRAM Throughput|L2 Cache Thr|No Eligible' \
     ncu --clock-control none -k 'regex:product|experts' --section SpeedOfLight --section SchedulerStats --section WarpStateStats --section ComputeWorkloadAnalysis \
     --metrics regex:smsp__average_warps_issue_stalled.*_per_issue_active,regex:sm__inst_executed_pipe_.*pct "$kit/bin/cuda_bench" /dev/null counters
 fi

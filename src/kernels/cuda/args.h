@@ -290,7 +290,7 @@ void launch_product_wgmma(const ProductArgs* args, int count, void* stream);
 inline constexpr int64_t kClusterSharedMax = 227 * 1024;
 inline constexpr int64_t kClusterJobBytes = 3712;
 /// Input channels beyond which launch_product_wgmma and the experts have no room for x.
-inline constexpr int kClusterColsMax = 32768;
+inline constexpr int kClusterColsMax = 8192;
 
 /// Values of gate, up, down, then scales of gate, up, down: `experts` pointers each. Travels with a launch, since the list of experts is host memory.
 inline constexpr int kExpertsMax = 448;

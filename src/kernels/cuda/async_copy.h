@@ -8,20 +8,25 @@ namespace lathe::kernels::cuda {
 /// mbarrier in shared memory: a phase ends when `count` arrivals and all announced bytes have come.
 struct alignas(8) Barrier {
   unsigned word[2];
+#ifdef LATHE_CUDA_EMULATED
+  int bytes;  ///< announced and not come
+#endif
 };
 
 #ifdef LATHE_CUDA_EMULATED
 
-inline void barrier_init(Barrier* b, unsigned count) { b->word[0] = count << 16 | count, b->word[1] = 0; }
-inline void barrier_arrive(Barrier* b) {
-  if ((--b->word[0] & 0xFFFFu) == 0) b->word[0] |= b->word[0] >> 16, b->word[1] ^= 1u;
+inline void barrier_init(Barrier* b, unsigned count) { b->word[0] = count << 16 | count, b->word[1] = 0, b->bytes = 0; }
+inline void barrier_settle(Barrier* b) {
+  if ((b->word[0] & 0xFFFFu) == 0 && b->bytes == 0) b->word[0] |= b->word[0] >> 16, b->word[1] ^= 1u;
 }
-inline void barrier_arrive_expect(Barrier* b, unsigned /*bytes*/) { barrier_arrive(b); }
+inline void barrier_arrive(Barrier* b) { --b->word[0], barrier_settle(b); }
+inline void barrier_arrive_expect(Barrier* b, unsigned bytes) { b->bytes += static_cast<int>(bytes), barrier_arrive(b); }
+inline void barrier_bytes(Barrier* b, unsigned bytes) { b->bytes -= static_cast<int>(bytes), barrier_settle(b); }
 inline void barrier_wait(Barrier* b, unsigned parity) {
   while (b->word[1] == parity) emulated::pause();
 }
 inline void barriers_ready() {}
-inline void bulk_load(void* to, const void* from, unsigned bytes, Barrier*) { std::memcpy(to, from, bytes); }
+inline void bulk_load(void* to, const void* from, unsigned bytes, Barrier* b) { std::memcpy(to, from, bytes), barrier_bytes(b, bytes); }
 inline void bulk_store(void* to, const void* from, unsigned bytes) { std::memcpy(to, from, bytes); }
 inline void bulk_stores_read() {}
 inline void bulk_stores_done() {}
@@ -33,6 +38,7 @@ inline void copy_16(void* to, const void* from, bool there) {
     std::memset(to, 0, 16);
   }
 }
+inline void copy_16(void* to, const void* from) { std::memcpy(to, from, 16); }
 inline void copy_4(void* to, const void* from) { std::memcpy(to, from, 4); }
 inline void copies_commit() {}
 template <int kPending>
@@ -86,6 +92,9 @@ __device__ __forceinline__ void fence_for_bulk() { asm volatile("fence.proxy.asy
 /// 16 bytes, or zeros; nothing of it stays in L1.
 __device__ __forceinline__ void copy_16(void* to, const void* from, bool there) {
   asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from), "r"(there ? 16 : 0) : "memory");
+}
+__device__ __forceinline__ void copy_16(void* to, const void* from) {
+  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(shared_address(to)), "l"(from) : "memory");
 }
 __device__ __forceinline__ void copy_4(void* to, const void* from) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(shared_address(to)), "l"(from) : "memory");

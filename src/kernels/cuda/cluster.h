@@ -8,30 +8,44 @@ namespace lathe::kernels::cuda {
 
 #ifdef LATHE_CUDA_EMULATED
 
-/// All threads of the cluster; between the two a thread may do other things.
-inline void cluster_arrive() { emulated::cluster_arrive(); }
-inline void cluster_wait() { emulated::cluster_wait(); }
-inline void store_remote(float* at, int rank, float a, float b) {
+/// All threads of the cluster wait for each other; barriers made before are known to all after.
+inline void cluster_barrier() { emulated::cluster_arrive(), emulated::cluster_wait(); }
+inline void send_floats(float* at, int rank, float a, float b, Barrier* done) {
   auto* const to = static_cast<float*>(emulated::remote_shared(at, rank));
   to[0] = a, to[1] = b;
+  barrier_bytes(static_cast<Barrier*>(emulated::remote_shared(done, rank)), 8);
 }
+inline void arrive_remote(Barrier* b, int rank) { barrier_arrive(static_cast<Barrier*>(emulated::remote_shared(b, rank))); }
 inline void wgmma_begin() {}
 inline void wgmma_end() {}
 
 #else
 
-/// All threads of the cluster; between the two a thread may do other things. Stores before the first are seen after the second.
-__device__ __forceinline__ void cluster_arrive() { asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory"); }
-__device__ __forceinline__ void cluster_wait() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
-/// Two floats to where `at` lies in the shared memory of block `rank` of the cluster; 8-byte aligned.
-__device__ __forceinline__ void store_remote(float* at, int rank, float a, float b) {
+/// All threads of the cluster wait for each other; barriers made before are known to all after.
+__device__ __forceinline__ void cluster_barrier() {
+  asm volatile("fence.mbarrier_init.release.cluster;\nbarrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+/// Two floats to where `at` lies in the shared memory of block `rank` of the cluster (8-byte aligned), announced as 8 bytes to the barrier `done` there.
+__device__ __forceinline__ void send_floats(float* at, int rank, float a, float b, Barrier* done) {
+  asm volatile(
+      "{\n"
+      ".reg .b32 there, bar;\n"
+      "mapa.shared::cluster.u32 there, %0, %2;\n"
+      "mapa.shared::cluster.u32 bar, %1, %2;\n"
+      "st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [there], {%3, %4}, [bar];\n"
+      "}\n" ::"r"(shared_address(at)),
+      "r"(shared_address(done)), "r"(rank), "f"(a), "f"(b)
+      : "memory");
+}
+/// One arrival at the barrier that lies there in block `rank`.
+__device__ __forceinline__ void arrive_remote(Barrier* b, int rank) {
   asm volatile(
       "{\n"
       ".reg .b32 there;\n"
       "mapa.shared::cluster.u32 there, %0, %1;\n"
-      "st.shared::cluster.v2.f32 [there], {%2, %3};\n"
-      "}\n" ::"r"(shared_address(at)),
-      "r"(rank), "f"(a), "f"(b)
+      "mbarrier.arrive.shared::cluster.b64 _, [there];\n"
+      "}\n" ::"r"(shared_address(b)),
+      "r"(rank)
       : "memory");
 }
 /// Before the first product of a group: registers written by the threads are ready.
@@ -45,12 +59,23 @@ __device__ __forceinline__ void wgmma_end() {
 
 /// B of a product, 16 channels x kTokens in bf16 in shared memory: cores of 8 tokens x 8 channels (128 bytes), channels 0–7 and 8–15 of 8 tokens one after the other.
 __host__ __device__ constexpr int operand_bytes(int tokens) { return tokens * 32; }
+/// Where one lies, as the tensor core wants to know it.
+struct Operand {
+#ifdef LATHE_CUDA_EMULATED
+  const char* at;
+#else
+  unsigned at;
+#endif
+};
 
 #ifdef LATHE_CUDA_EMULATED
 
+inline Operand operand_at(const void* b) { return {static_cast<const char*>(b)}; }
+inline Operand operand_after(Operand b, int bytes) { return {b.at + bytes}; }
+
 /// D (+)= A B: A 64 x 16 (rows 16 · warp …, fragments as of mma.m16n8k16), D 64 x kTokens (kTokens / 8 fragments of four).
 template <int kTokens>
-void wgmma(float* d, const unsigned* a, const void* b, bool add) {
+void wgmma(float* d, const unsigned* a, Operand b, bool add) {
   const unsigned* const all = emulated::gather(a, 4);
   const int lane = emulated::lane();
   for (int i = 0; i < kTokens / 2; ++i) {
@@ -59,7 +84,7 @@ void wgmma(float* d, const unsigned* a, const void* b, bool add) {
     float sum = 0;
     for (int k = 0; k < 16; ++k) {
       const unsigned wa = all[(row % 8 * 4 + k % 8 / 2) * 4 + (row >= 8 ? 1 : 0) + (k >= 8 ? 2 : 0)];
-      const auto* const wb = reinterpret_cast<const uint16_t*>(static_cast<const char*>(b) + column / 8 * 256 + k / 8 * 128 + column % 8 * 16 + k % 8 * 2);
+      const auto* const wb = reinterpret_cast<const uint16_t*>(b.at + column / 8 * 256 + k / 8 * 128 + column % 8 * 16 + k % 8 * 2);
       sum = std::fma(__uint_as_float((k % 2 == 0 ? wa << 16 : wa) & 0xFFFF0000u), __uint_as_float(static_cast<unsigned>(*wb) << 16), sum);
     }
     d[i] = add ? d[i] + sum : sum;
@@ -68,19 +93,18 @@ void wgmma(float* d, const unsigned* a, const void* b, bool add) {
 
 #else
 
-/// Descriptor of B as laid out above: no swizzle, 128 bytes between cores along the channels, 256 along the tokens.
-__device__ __forceinline__ uint64_t operand_of(const void* b) {
-  return static_cast<uint64_t>((shared_address(b) & 0x3FFFFu) >> 4) | uint64_t{128 / 16} << 16 | uint64_t{256 / 16} << 32;
-}
+/// Low half of the descriptor of B as laid out above: 128 bytes between cores along the channels. The high half says 256 along the tokens, no swizzle.
+__device__ __forceinline__ Operand operand_at(const void* b) { return {(shared_address(b) & 0x3FFFFu) >> 4 | 128u / 16 << 16}; }
+__device__ __forceinline__ Operand operand_after(Operand b, int bytes) { return {b.at + static_cast<unsigned>(bytes / 16)}; }
 
 #define LATHE_D4(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
 #define LATHE_D16(i) LATHE_D4(i), LATHE_D4(i + 4), LATHE_D4(i + 8), LATHE_D4(i + 12)
 
 /// D (+)= A B: A 64 x 16 (rows 16 · warp …, fragments as of mma.m16n8k16), D 64 x kTokens (kTokens / 8 fragments of four). Done after wgmma_end.
 template <int kTokens>
-__device__ __forceinline__ void wgmma(float* d, const unsigned* a, const void* b, bool add) {
+__device__ __forceinline__ void wgmma(float* d, const unsigned* a, Operand b, bool add) {
   static_assert(kTokens == 8 || kTokens == 16 || kTokens == 64);
-  const uint64_t operand = operand_of(b);
+  const uint64_t operand = uint64_t{256 / 16} << 32 | b.at;
   const int plus = add ? 1 : 0;
   if constexpr (kTokens == 8) {
     asm volatile(

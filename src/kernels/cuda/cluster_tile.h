@@ -1,11 +1,13 @@
 #pragma once
-// Products y = x Wᵀ by clusters of eight blocks. Included by .cu files only.
+// Products y = x Wᵀ by clusters of blocks. Included by .cu files only.
 //
-// Work        A cluster goes over its tiles of 256 weight rows. A block has one segment (an eighth) of the input channels, its x as bf16 in shared memory for all
-//             tiles, and four groups of four warps with 64 rows each, which multiply on the tensor cores (wgmma: weights from registers, x from shared memory).
-// Weights     come through a ring in shared memory that flows on over the borders of tiles: a lane asks for 16 bytes of two rows and reads them itself.
-// Sums        FP8: 128 channels on the tensor core, times their scale, added in order. A row's eight segments go to the block that owns it and are added in order.
-//             So the bits of an output depend on its row of x and of W and on the number of channels alone.
+// Work        The input channels are cut into eight segments. A cluster goes over tiles of weight rows; a block has some of the segments, their x as bf16 in shared
+//             memory for all tiles, and four groups of four warps: a group has 64 rows and one segment, and multiplies on the tensor cores (wgmma: weights from
+//             registers, x from shared memory).
+// Weights     A lane asks for 16 bytes of its rows at a time and reads them itself, from a ring in shared memory that flows on over the borders of tiles.
+// Sums        FP8: 128 channels on the tensor core, times their scale, added in order. A row's eight segments are sent to the block that owns it (no barrier:
+//             that block waits for the bytes while the next tile is being multiplied) and are added in order.
+//             So the bits of an output depend on its row of x and of W and on the number of channels alone, not on the shape of the cluster.
 // FP8 values  become bf16 times 2^-120 by moving bits (numbers below 2^-6 are subnormal there), x times 2^64, the scale times 2^56: exact, but a value of x beyond
 //             2^63 counts as infinite.
 
@@ -13,42 +15,37 @@
 
 namespace lathe::kernels::cuda {
 
-constexpr int kClusterBlocks = 8;
 constexpr int kClusterThreads = 512;
-constexpr int kClusterRows = 256;
+constexpr int kClusterWarps = kClusterThreads / 32;
+constexpr int kSegments = 8;
 constexpr int kClusterScaleBlock = 128;
 
-/// Chunks (16 rows x 64 bytes) that a warp has on their way.
-template <int kTokens>
-constexpr int kClusterRing = kTokens > 16 ? 4 : 8;
-constexpr int kClusterWarps = kClusterThreads / 32;
+/// What a cluster of a kernel for kTokens tokens is like. kLong: more than 4096 channels.
+template <int kTokens, bool kLong>
+struct ClusterShape {
+  static constexpr int kBlocks = kTokens <= 16 ? 2 : 8;      // two leave no multiprocessor idle, eight share much x
+  static constexpr int kRows = 32 * kBlocks;                 // of a tile
+  static constexpr int kGroups = kBlocks / 2;                // of 64 rows, beside each other in a block
+  static constexpr int kHeld = kSegments / kBlocks;          // segments of a block
+  static constexpr int kStages = kTokens <= 16 && !(kTokens == 16 && kLong) ? 4 : 2;  // of the ring: 16 rows x 128 bytes a warp
+  static constexpr int kExchanged = kTokens > 16 && kLong ? 16 : kTokens;             // tokens whose sums are exchanged at one time
+  static constexpr int kPasses = kTokens / kExchanged;
+  static constexpr int kPartFloats = kSegments * 32 * kExchanged;
+  // Bytes of shared memory: barriers, sums, ring, x.
+  static constexpr int kBarriers = 128;
+  static constexpr int kRing = kClusterWarps * kStages * 2048;
+  static constexpr int kFixed = kBarriers + kPartFloats * 4 + kRing;
+};
+constexpr int kClusterLong = 4096;
 
 __host__ __device__ constexpr int segment_channels(int cols) {
-  return (cols + kClusterBlocks * kClusterScaleBlock - 1) / (kClusterBlocks * kClusterScaleBlock) * kClusterScaleBlock;
+  return (cols + kSegments * kClusterScaleBlock - 1) / (kSegments * kClusterScaleBlock) * kClusterScaleBlock;
 }
-/// Tokens whose sums are exchanged at one time.
-template <int kTokens>
-constexpr int kExchanged = kTokens < 32 ? kTokens : 32;
-
-/// Places in a block's shared memory, in bytes.
-template <int kTokens>
-struct ClusterPlaces {
-  static constexpr int kPart = kClusterBlocks * 32 * kExchanged<kTokens> * 4;
-  static constexpr int kScales = kClusterRing<kTokens> / 2 * kClusterWarps * 64;
-  static constexpr int kRing = kClusterWarps * kClusterRing<kTokens> * 1024;
-  static constexpr int kFixed = kPart + kScales + kRing;
-};
-template <int kTokens>
+template <int kTokens, bool kLong>
 constexpr int64_t cluster_shared(int cols) {
-  return ClusterPlaces<kTokens>::kFixed + int64_t{segment_channels(cols)} * kTokens * 2;
+  using Shape = ClusterShape<kTokens, kLong>;
+  return Shape::kFixed + int64_t{segment_channels(cols)} * Shape::kHeld * kTokens * 2;
 }
-
-/// A weight row; without one `values` points anywhere.
-struct LaneRow {
-  const char* values;
-  const float* scales;  ///< of its channel 0; null: none
-  bool there;
-};
 
 /// Rows of x for a tile: token i is row first + i, or index[i] / divisor.
 struct ClusterX {
@@ -78,23 +75,25 @@ __device__ __forceinline__ void small_pairs(unsigned four, unsigned* even, unsig
   *odd = ((four >> 4) & 0x07F007F0u) | (four & 0x80008000u);
 }
 
-/// x of this block's channels [begin, end) into shared memory, in the order in which a lane's 16 bytes of a weight row meet the tensor core.
+/// x of channels [begin, end) into shared memory, in the order in which a lane's 16 bytes of a weight row meet the tensor core. By `warps` warps, of which this
+/// is number `warp`.
 template <bool kFp8, int kTokens>
-__device__ void stage_x(const ClusterX& from, int begin, int end, char* to) {
+__device__ void stage_x(const ClusterX& from, int begin, int end, char* to, int warp, int warps) {
   constexpr int kEach = kFp8 ? 16 : 8;
   constexpr int kChunk = 4 * kEach;
-  const int warp = static_cast<int>(threadIdx.x) / 32;
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  const int chunks = (end - begin + 2 * kChunk - 1) / (2 * kChunk) * 2;
+  const int chunks = (end - begin + kChunk - 1) / kChunk;
   const bool aligned = from.stride % 4 == 0 && reinterpret_cast<uintptr_t>(from.x) % 16 == 0;
-  for (int i = warp; i < chunks * (kTokens / 8); i += kClusterWarps) {
+  for (int i = warp; i < chunks * (kTokens / 8); i += warps) {
     const int chunk = i % chunks;
     const int eight = i / chunks;
     const int token = eight * 8 + lane / 4;
-    const int at = begin + chunk * kChunk + lane % 4 * kEach;
-    const bool there = token < from.count && at < end;
+    const bool there = token < from.count;
     const float* x = from.x;
-    if (there) x += static_cast<int64_t>(from.index != nullptr ? from.index[token] / from.divisor : from.first + token) * from.stride + at;
+    if (there) {
+      x += static_cast<int64_t>(from.index != nullptr ? from.index[token] / from.divisor : from.first + token) * from.stride + begin + chunk * kChunk +
+           lane % 4 * kEach;
+    }
 #pragma unroll
     for (int j = 0; j < kEach / 4; ++j) {
       float4 v = make_float4(0, 0, 0, 0);
@@ -110,177 +109,243 @@ __device__ void stage_x(const ClusterX& from, int begin, int end, char* to) {
 /// Where the two floats of column pair `pair` of local row r lie: rows shifted against each other, so that a column is read without conflicts.
 template <int kWidth>
 __device__ __forceinline__ int part_place(int r, int pair) {
-  return r * kWidth + ((pair ^ (r * kWidth / 32)) & (kWidth / 2 - 1)) * 2;
+  constexpr int kPairs = kWidth / 2 < 16 ? kWidth / 2 : 16;
+  return r * kWidth + (pair ^ ((kWidth < 32 ? r * kWidth / 32 : r) & (kPairs - 1))) * 2;
 }
 
-/// Asks for a warp's weights, chunk after chunk and tile after tile.
-template <bool kFp8, int kTokens, class Work>
+/// A lane's weights on their way, 128 bytes of rows g and g + 8 at a time, tile after tile.
+template <int kStages, class Work>
 struct WeightStream {
-  static constexpr int kRing = kClusterRing<kTokens>;
   const Work& work;
-  int unit, last, chunk, chunks;
-  int begin, end, row;  ///< row: the lane's first of the tile
-  int slot;
-  char* ring;     ///< the lane's place in slot 0
-  char* scales;   ///< the same
-  LaneRow rows[2];
+  int unit, last;
+  int block, blocks;
+  int offset;  ///< bytes of a row before the lane's own
+  int row;     ///< the lane's first of the tile
+  int stage;
+  char* ring;  ///< the lane's place in stage 0
+  const char* from[2];
 
   __device__ __forceinline__ void rows_of_unit() {
     if (unit >= last) return;
-    rows[0] = work.row(unit, row), rows[1] = work.row(unit, row + 8);
+    from[0] = work.row(unit, row) + offset, from[1] = work.row(unit, row + 8) + offset;
   }
   __device__ __forceinline__ void ask() {
-    constexpr int kEach = kFp8 ? 16 : 8;
     if (unit < last) {
-      const int lane = static_cast<int>(threadIdx.x) % 32;
-      const int at = begin + chunk * (4 * kEach) + lane % 4 * kEach;
-      char* const to = ring + slot * 1024;
+      char* const to = ring + stage * 2048;
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const bool there = rows[half].there && at < end;
-        copy_16(to + half * 512, there ? rows[half].values + static_cast<int64_t>(at) * (kFp8 ? 1 : 2) : rows[half].values, there);
-      }
-      if (kFp8 && rows[0].scales != nullptr && chunk % 2 == 0 && lane % 4 < 2) {
-        copy_4(scales + slot / 2 * (kClusterWarps * 64), (lane % 4 == 0 ? rows[0].scales : rows[1].scales) + (begin / kClusterScaleBlock + chunk / 2));
-      }
-      slot = (slot + 1) % kRing;
-      if (++chunk == chunks) chunk = 0, ++unit, rows_of_unit();
+      for (int i = 0; i < 4; ++i) copy_16(to + i * 512, from[i / 2] + i % 2 * 64);
+      from[0] += 128, from[1] += 128;
+      stage = stage + 1 == kStages ? 0 : stage + 1;
+      if (++block == blocks) block = 0, ++unit, rows_of_unit();
     }
     copies_commit();
   }
 };
 
+/// kHalves times 64 bytes of rows g and g + 8 (16 at each of low and high) as A operands, times x at `operand`: added to d, or written to it.
+template <bool kFp8, int kTokens, int kHalves>
+__device__ __forceinline__ void multiply(const uint4* low, const uint4* high, Operand operand, float* d, bool add) {
+  constexpr int kSteps = kFp8 ? 4 : 2;  // products of 16 channels in 64 bytes
+  unsigned a[kHalves * kSteps][4];
+#pragma unroll
+  for (int half = 0; half < kHalves; ++half) {
+    const unsigned each[2][4] = {{low[half].x, low[half].y, low[half].z, low[half].w}, {high[half].x, high[half].y, high[half].z, high[half].w}};
+#pragma unroll
+    for (int i = 0; i < kSteps; ++i) {
+      unsigned* const to = a[half * kSteps + i];
+      if constexpr (kFp8) {
+        small_pairs(each[0][i], to, to + 2), small_pairs(each[1][i], to + 1, to + 3);
+      } else {
+        to[0] = each[0][2 * i], to[1] = each[1][2 * i], to[2] = each[0][2 * i + 1], to[3] = each[1][2 * i + 1];
+      }
+    }
+  }
+  wgmma_begin();
+#pragma unroll
+  for (int i = 0; i < kHalves * kSteps; ++i) wgmma<kTokens>(d, a[i], operand_after(operand, i * operand_bytes(kTokens)), add || i > 0);
+  wgmma_end();
+  wgmma_results<kTokens / 2>(d);
+}
+
+/// The next 128 bytes of a lane's rows, times x: added to d, or written to it if FP8. Asks for the bytes that take their place in the ring.
+template <bool kFp8, int kTokens, class Stream>
+__device__ __forceinline__ void multiply_block(Stream& weights, const char* from, Operand operand, float* d) {
+  const auto* const words = reinterpret_cast<const uint4*>(from);  // every 512 bytes: low, low, high, high
+  if constexpr (kTokens <= 16) {
+    const uint4 low[2] = {words[0], words[32]};
+    const uint4 high[2] = {words[64], words[96]};
+    weights.ask();
+    multiply<kFp8, kTokens, 2>(low, high, operand, d, !kFp8);
+  } else {  // registers are scarce
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const uint4 low = words[half * 32];
+      const uint4 high = words[64 + half * 32];
+      multiply<kFp8, kTokens, 1>(&low, &high, operand_after(operand, half * (kFp8 ? 4 : 2) * operand_bytes(kTokens)), d, !kFp8 || half > 0);
+    }
+    weights.ask();
+  }
+}
+
+/// The exchange of sums inside a cluster. Each block owns 32 rows of a tile.
+template <class Shape>
+struct Exchange {
+  static constexpr int kWidth = Shape::kExchanged;
+  Barrier* come;  ///< the sums of a tile are here
+  Barrier* free;  ///< all blocks of the cluster have read theirs
+  float* part;
+  int number;  ///< exchanges begun so far
+
+  /// By one thread, before the cluster's first barrier.
+  __device__ void init() const {
+    barrier_init(come, 1), barrier_init(free, kClusterWarps * Shape::kBlocks);
+    barrier_arrive_expect(come, Shape::kPartFloats * 4);
+  }
+  /// Sums of a warp's 16 rows to their owner: warp rows q (of 2 · kBlocks) belong to block q % kBlocks, as its rows 0–15 or 16–31.
+  __device__ __forceinline__ void send(const float* acc, int segment, int q) {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    if (number > 0) barrier_wait(free, static_cast<unsigned>(number - 1) & 1u);
+#pragma unroll
+    for (int j = 0; j < kWidth / 8; ++j) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int r = q / Shape::kBlocks * 16 + half * 8 + lane / 4;
+        send_floats(part + segment * 32 * kWidth + part_place<kWidth>(r, 4 * j + lane % 4), q % Shape::kBlocks, acc[j * 4 + half * 2],
+                    acc[j * 4 + half * 2 + 1], come);
+      }
+    }
+    ++number;
+  }
+  /// By all threads, once after each send.
+  template <class Work>
+  __device__ __forceinline__ void finish(const Work& work, int unit, int rank, int token) const {
+    barrier_wait(come, static_cast<unsigned>(number - 1) & 1u);
+    if (threadIdx.x == 0) barrier_arrive_expect(come, Shape::kPartFloats * 4);
+    work.store(unit, rank * 16, token, kWidth, [this](int r, int t) {
+      const float* const at = part + part_place<kWidth>(r, t / 2) + t % 2;
+      float sum = at[0];
+#pragma unroll
+      for (int i = 1; i < kSegments; ++i) sum += at[i * 32 * kWidth];
+      return sum;
+    });
+    __syncwarp();
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    if (lane < Shape::kBlocks) arrive_remote(free, lane);
+  }
+};
+
 /// The units [first, last) of `work` by this block of the cluster. Work has
-///   LaneRow row(int unit, int row)                    row 0 … 255 of its tile
+///   const char* row(int unit, int row)                row 0 … kRows − 1 of its tile; any if there is none
+///   const float* scales(int unit, int row)            of 128 channels each, the same for 16 rows; null: none
 ///   int x_of(int unit); ClusterX x(int unit)          units with the same number have the same x
 ///   void store(int unit, int row, int token, int tokens, Sum sum)   tokens [token, token + tokens) of the rows that this block owns, by all its threads:
-///     sum(r, t) is the sum of row + r (r < 16) or 128 + row + r − 16 and of token + t
-template <bool kFp8, int kTokens, class Work>
+///     sum(r, t) is the sum of row + r (r < 16) or kRows / 2 + row + r − 16 and of token + t
+template <bool kFp8, int kTokens, class Shape, class Work>
 __device__ __forceinline__ void cluster_units(const Work& work, int first, int last, int cols, char* shared) {
-  using Places = ClusterPlaces<kTokens>;
-  constexpr int kRing = kClusterRing<kTokens>;
-  constexpr int kEach = kFp8 ? 16 : 8;
-  constexpr int kSteps = kEach / 4;  // products of 16 channels in a chunk
-  constexpr int kWidth = kExchanged<kTokens>;
-  float* const part = reinterpret_cast<float*>(shared);
-  char* const x = shared + Places::kFixed;
+  constexpr int kBlockChannels = kFp8 ? 128 : 64;  // 128 bytes
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  const int rank = static_cast<int>(blockIdx.x) % kClusterBlocks;
-  const int begin = rank * segment_channels(cols);
-  const int end = min(cols, begin + segment_channels(cols));
-  const int blocks = end > begin ? (end - begin + 8 * kEach - 1) / (8 * kEach) : 0;  // of two chunks
-  WeightStream<kFp8, kTokens, Work> weights{work, first, blocks > 0 ? last : first, 0, 2 * blocks, begin, end, warp * 16 + lane / 4, 0,
-                                            shared + Places::kPart + Places::kScales + warp * kRing * 1024 + lane * 16,
-                                            shared + Places::kPart + warp * 64 + lane / 4 * 8 + lane % 2 * 4, {}};
+  const int rank = static_cast<int>(blockIdx.x) % Shape::kBlocks;
+  const int held = warp / 4 / Shape::kGroups;  // which of the block's segments
+  const int segment = rank * Shape::kHeld + held;
+  const int q = warp / 4 % Shape::kGroups * 4 + warp % 4;
+  const int channels = segment_channels(cols);
+  const int begin = min(cols, segment * channels);
+  const int end = min(cols, begin + channels);
+  const int blocks = (end - begin) / kBlockChannels;
+  char* const x = shared + Shape::kFixed + held * channels * kTokens * 2;
+  Exchange<Shape> exchange{reinterpret_cast<Barrier*>(shared), reinterpret_cast<Barrier*>(shared) + 1, reinterpret_cast<float*>(shared + Shape::kBarriers), 0};
+  if (threadIdx.x == 0) exchange.init();
+  WeightStream<Shape::kStages, Work> weights{work,
+                                             first,
+                                             blocks > 0 ? last : first,
+                                             0,
+                                             blocks,
+                                             begin * (kFp8 ? 1 : 2) + lane % 4 * 16,
+                                             q * 16 + lane / 4,
+                                             0,
+                                             shared + Shape::kBarriers + Shape::kPartFloats * 4 + warp * Shape::kStages * 2048 + lane * 16,
+                                             {nullptr, nullptr}};
   weights.rows_of_unit();
-  for (int i = 0; i < kRing; ++i) weights.ask();
-  const bool scaled = kFp8 && weights.rows[0].scales != nullptr;
-  int slot = 0;
+  for (int i = 0; i < Shape::kStages; ++i) weights.ask();
+  // Lane b has the scale of the segment's block b; those of the next tile are on their way.
+  const auto scale_of_unit = [&](int unit) {
+    const float* const scales = kFp8 && unit < last && lane < blocks ? work.scales(unit, q * 16) : nullptr;
+    return scales != nullptr ? scales[begin / kClusterScaleBlock + lane] : 1.0f;
+  };
+  float scale = scale_of_unit(first);
+  const Operand operand = operand_at(x);
+  int stage = 0;
   int staged = -1;
-  cluster_arrive();  // nobody writes to a block that has not begun
+  bool unfinished = false;  // sums of the tile before have been sent
+  cluster_barrier();
   for (int unit = first; unit < last; ++unit) {
-    if (blocks > 0 && work.x_of(unit) != staged) {
+    if (work.x_of(unit) != staged) {
       __syncthreads();
-      stage_x<kFp8, kTokens>(work.x(unit), begin, end, x);
+      stage_x<kFp8, kTokens>(work.x(unit), begin, end, x, q, 4 * Shape::kGroups);
       fence_for_bulk();
       __syncthreads();
       staged = work.x_of(unit);
     }
+    const float next_scale = scale_of_unit(unit + 1);
     float acc[kTokens / 2];
 #pragma unroll
     for (int i = 0; i < kTokens / 2; ++i) acc[i] = 0;
     for (int block = 0; block < blocks; ++block) {
-      float sums[kFp8 ? kTokens / 2 : 1];
-      float s0 = 0x1p56f;
-      float s1 = 0x1p56f;
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        copies_wait<kRing - 1>();
-        const char* const from = weights.ring + slot * 1024;
-        const uint4 low = *reinterpret_cast<const uint4*>(from);
-        const uint4 high = *reinterpret_cast<const uint4*>(from + 512);
-        if (half == 0 && scaled) {
-          const float mine = lane % 4 < 2 ? *reinterpret_cast<const float*>(weights.scales + slot / 2 * (kClusterWarps * 64)) : 0.0f;
-          s0 *= __shfl_sync(0xFFFFFFFFu, mine, lane & ~3), s1 *= __shfl_sync(0xFFFFFFFFu, mine, (lane & ~3) + 1);
-        }
-        slot = (slot + 1) % kRing;
-        weights.ask();
-        const unsigned words[2][4] = {{low.x, low.y, low.z, low.w}, {high.x, high.y, high.z, high.w}};
-        unsigned a[kSteps][4];
-#pragma unroll
-        for (int step = 0; step < kSteps; ++step) {
-          if constexpr (kFp8) {
-            small_pairs(words[0][step], &a[step][0], &a[step][2]), small_pairs(words[1][step], &a[step][1], &a[step][3]);
-          } else {
-            a[step][0] = words[0][2 * step], a[step][1] = words[1][2 * step], a[step][2] = words[0][2 * step + 1], a[step][3] = words[1][2 * step + 1];
-          }
-        }
-        const char* const operand = x + (block * 2 + half) * kSteps * operand_bytes(kTokens);
-        float* const d = kFp8 ? sums : acc;
-        wgmma_begin();
-#pragma unroll
-        for (int step = 0; step < kSteps; ++step) {
-          wgmma<kTokens>(d, a[step], operand + step * operand_bytes(kTokens), kFp8 ? half + step > 0 : true);
-        }
-        wgmma_end();
-        wgmma_results<kTokens / 2>(d);
-      }
+      copies_wait<Shape::kStages - 1>();
+      const char* const from = weights.ring + stage * 2048;
+      stage = stage + 1 == Shape::kStages ? 0 : stage + 1;
+      const Operand here = operand_after(operand, block * kBlockChannels * kTokens * 2);
       if constexpr (kFp8) {
+        float sums[kTokens / 2];
+        multiply_block<kFp8, kTokens>(weights, from, here, sums);
+        const float s = __shfl_sync(0xFFFFFFFFu, scale, block) * 0x1p56f;
 #pragma unroll
-        for (int i = 0; i < kTokens / 2; ++i) acc[i] = fmaf(i % 4 < 2 ? s0 : s1, sums[i], acc[i]);
+        for (int j = 0; j < kTokens / 2; ++j) acc[j] = fmaf(s, sums[j], acc[j]);
+      } else {
+        multiply_block<kFp8, kTokens>(weights, from, here, acc);
       }
+      if (unfinished) exchange.finish(work, unit - 1, rank, 0), unfinished = false;
     }
-    // Warps w and w + 8 have rows of the same owner, block w % 8: sums of both lie there as local rows 0–15 and 16–31.
+    scale = next_scale;
+    if (unfinished) exchange.finish(work, unit - 1, rank, 0), unfinished = false;
+    if constexpr (Shape::kPasses == 1) {
+      exchange.send(acc, segment, q);
+      unfinished = true;
+    } else {
 #pragma unroll
-    for (int pass = 0; pass < kTokens / kWidth; ++pass) {
-      cluster_wait();  // the sums before have been read
-#pragma unroll
-      for (int j = 0; j < kWidth / 8; ++j) {
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          const int r = warp / 8 * 16 + half * 8 + lane / 4;
-          const float* const two = acc + (pass * (kWidth / 8) + j) * 4 + half * 2;
-          store_remote(part + rank * 32 * kWidth + part_place<kWidth>(r, 4 * j + lane % 4), warp % 8, two[0], two[1]);
-        }
+      for (int pass = 0; pass < Shape::kPasses; ++pass) {
+        exchange.send(acc + pass * Shape::kExchanged / 2, segment, q);
+        exchange.finish(work, unit, rank, pass * Shape::kExchanged);
       }
-      cluster_arrive();
-      cluster_wait();
-      work.store(unit, rank * 16, pass * kWidth, kWidth, [&](int r, int token) {
-        float sum = 0;
-        const float* const at = part + part_place<kWidth>(r, token / 2) + token % 2;
-#pragma unroll
-        for (int i = 0; i < kClusterBlocks; ++i) sum = i == 0 ? at[0] : sum + at[i * 32 * kWidth];
-        return sum;
-      });
-      cluster_arrive();
     }
   }
   copies_wait<0>();
-  cluster_wait();
+  if (unfinished) exchange.finish(work, last - 1, rank, 0);
+  cluster_barrier();  // nobody sends to a block that has ended
 }
 
 #ifdef LATHE_CUDA_EMULATED
 template <class Kernel>
-int resident_clusters(Kernel, int64_t) {
+int resident_clusters(Kernel, int, int64_t) {
   return 2;
 }
 #else
 /// Clusters of this kernel that run at a time.
 template <class Kernel>
-int resident_clusters(Kernel kernel, int64_t shared) {
+int resident_clusters(Kernel kernel, int blocks, int64_t shared) {
   cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared));
   cudaLaunchAttribute attribute{};
   attribute.id = cudaLaunchAttributeClusterDimension;
-  attribute.val.clusterDim.x = kClusterBlocks, attribute.val.clusterDim.y = 1, attribute.val.clusterDim.z = 1;
+  attribute.val.clusterDim.x = static_cast<unsigned>(blocks), attribute.val.clusterDim.y = 1, attribute.val.clusterDim.z = 1;
   cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(multiprocessors() / kClusterBlocks * kClusterBlocks));
+  config.gridDim = dim3(static_cast<unsigned>(multiprocessors() / blocks * blocks));
   config.blockDim = dim3(kClusterThreads);
   config.dynamicSmemBytes = static_cast<size_t>(shared);
   config.attrs = &attribute, config.numAttrs = 1;
   int count = 0;
   const cudaError_t error = cudaOccupancyMaxActiveClusters(&count, reinterpret_cast<const void*>(kernel), &config);
-  if (error != cudaSuccess || count < 1) count = multiprocessors() / kClusterBlocks > 1 ? multiprocessors() / kClusterBlocks : 1;
+  if (error != cudaSuccess || count < 1) count = multiprocessors() / blocks > 1 ? multiprocessors() / blocks : 1;
   return count;
 }
 #endif

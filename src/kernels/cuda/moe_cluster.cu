@@ -1,4 +1,4 @@
-// The experts by clusters of blocks (cluster_tile.h): every expert's rows in tiles of 8 to 64, times tiles of 256 rows of its matrices.
+// The experts by clusters of blocks (cluster_tile.h): every expert's rows in tiles of 8 to 64, times tiles of rows of its matrices.
 
 #include "kernels/cuda/cluster_tile.h"
 
@@ -37,12 +37,14 @@ __device__ void list_jobs(const MoeArgs& p, int tokens, ExpertJobs* jobs) {
   if (lane == 0) jobs->count = count, jobs->first[count] = tiles;
 }
 
-/// Units: expert after expert, its token tiles, their row tiles. kDown: rows of down, else a tile has 128 rows of gate and the same of up.
-template <bool kFp8, int kTokens, bool kDown>
+/// Units: expert after expert, its token tiles, their row tiles. kDown: rows of down, else a tile has as many rows of gate as of up.
+template <bool kFp8, int kTokens, bool kDown, class Shape>
 struct ExpertWork {
   const MoeArgs& p;
   const ExpertJobs& jobs;
   int row_tiles;
+  static constexpr int kHalf = Shape::kRows / 2;
+  static constexpr int kStep = kDown ? 2 * kHalf : kHalf;  // rows from tile to tile
 
   __device__ __forceinline__ int job_of(int unit) const {
     const int tile = unit / row_tiles;
@@ -58,17 +60,24 @@ struct ExpertWork {
     }
     return low;
   }
-  __device__ __forceinline__ LaneRow row(int unit, int r) const {
-    const int which = kDown ? 2 : r / 128;
-    const Matrix& m = kDown ? p.down : (which == 0 ? p.gate : p.up);
-    const int e = jobs.expert[job_of(unit)];
-    const int first = unit % row_tiles * (kDown ? 256 : 128);
-    const int at = first + (kDown ? r : r % 128);
-    const bool there = at < m.rows;
-    const int64_t row = there ? at : first;
-    const auto* const scales = static_cast<const float*>(p.table[(3 + which) * p.experts + e]);
-    return {static_cast<const char*>(p.table[which * p.experts + e]) + row * m.stride * (kFp8 ? 1 : 2),
-            scales == nullptr ? nullptr : scales + (row + m.row_offset) / m.block_rows * m.scale_stride + m.col_offset / kClusterScaleBlock, there};
+  /// Which matrix a row of a tile belongs to (0 gate, 1 up, 2 down), and its number there.
+  __device__ __forceinline__ int matrix_of(int unit, int r, int* row) const {
+    *row = unit % row_tiles * kStep + (kDown ? r : r % kHalf);
+    return kDown ? 2 : r / kHalf;
+  }
+  __device__ __forceinline__ const Matrix& shape(int which) const { return kDown ? p.down : (which == 0 ? p.gate : p.up); }
+  __device__ __forceinline__ const char* row(int unit, int r) const {
+    int at;
+    const int which = matrix_of(unit, r, &at);
+    return static_cast<const char*>(p.table[which * p.experts + jobs.expert[job_of(unit)]]) + min(at, shape(which).rows - 1) * shape(which).stride * (kFp8 ? 1 : 2);
+  }
+  __device__ __forceinline__ const float* scales(int unit, int r) const {
+    int at;
+    const int which = matrix_of(unit, r, &at);
+    const Matrix& m = shape(which);
+    const auto* const scales = static_cast<const float*>(p.table[(3 + which) * p.experts + jobs.expert[job_of(unit)]]);
+    if (scales == nullptr) return nullptr;
+    return scales + (min(at, m.rows - 1) + m.row_offset) / m.block_rows * m.scale_stride + m.col_offset / kClusterScaleBlock;
   }
   __device__ __forceinline__ int x_of(int unit) const { return unit / row_tiles; }
   __device__ __forceinline__ ClusterX x(int unit) const {
@@ -93,7 +102,7 @@ struct ExpertWork {
     for (int i = static_cast<int>(threadIdx.x); i < kRows * tokens; i += kClusterThreads) {
       const int r = i % kRows;
       const int t = i / kRows;
-      const int at = unit % row_tiles * (kDown ? 256 : 128) + row + r % 16 + r / 16 * 128;
+      const int at = unit % row_tiles * kStep + row + r % 16 + r / 16 * kHalf;
       if (at >= (kDown ? p.width : p.inner) || begin + t >= count) continue;
       const int pair = pairs[t];
       if (kDown) {
@@ -105,27 +114,29 @@ struct ExpertWork {
   }
 };
 
-template <bool kFp8, int kTokens, bool kDown>
-__global__ void __cluster_dims__(kClusterBlocks, 1, 1) __launch_bounds__(kClusterThreads, 1) experts(const __grid_constant__ MoeArgs p) {
+template <bool kFp8, int kTokens, bool kDown, class Shape>
+__global__ void __cluster_dims__(Shape::kBlocks, 1, 1) __launch_bounds__(kClusterThreads, 1) experts(const __grid_constant__ MoeArgs p) {
   LATHE_DYNAMIC_SHARED(char, shared);
   auto* const jobs = reinterpret_cast<ExpertJobs*>(shared);
   list_jobs(p, kTokens, jobs);
   __syncthreads();
-  const int row_tiles = kDown ? (p.width + 255) / 256 : (p.inner + 127) / 128;
+  using Work = ExpertWork<kFp8, kTokens, kDown, Shape>;
+  const int row_tiles = ((kDown ? p.width : p.inner) + Work::kStep - 1) / Work::kStep;
   const int units = jobs->first[jobs->count] * row_tiles;
-  const int clusters = static_cast<int>(gridDim.x) / kClusterBlocks;
+  const int clusters = static_cast<int>(gridDim.x) / Shape::kBlocks;
   const int each = (units + clusters - 1) / clusters;
-  const int first = static_cast<int>(blockIdx.x) / kClusterBlocks * each;
-  cluster_units<kFp8, kTokens>(ExpertWork<kFp8, kTokens, kDown>{p, *jobs, row_tiles}, first, min(units, first + each), kDown ? p.down.cols : p.gate.cols,
+  const int first = static_cast<int>(blockIdx.x) / Shape::kBlocks * each;
+  cluster_units<kFp8, kTokens, Shape>(Work{p, *jobs, row_tiles}, first, min(units, first + each), kDown ? p.down.cols : p.gate.cols,
                                shared + kClusterJobBytes);
 }
 
 template <bool kFp8, int kTokens, bool kDown>
 void launch_one(const MoeArgs& args, void* stream) {
-  const auto kernel = experts<kFp8, kTokens, kDown>;
-  const int64_t shared = kClusterJobBytes + cluster_shared<kTokens>(kDown ? args.down.cols : args.gate.cols);
-  static const int resident = resident_clusters(kernel, kClusterSharedMax);
-  LATHE_LAUNCH_CLUSTER(kernel, kClusterBlocks, dim3(static_cast<unsigned>(resident * kClusterBlocks)), dim3(kClusterThreads), shared, stream, args);
+  using Shape = ClusterShape<kTokens, false>;
+  const auto kernel = experts<kFp8, kTokens, kDown, Shape>;
+  const int64_t shared = kClusterJobBytes + cluster_shared<kTokens, false>(kDown ? args.down.cols : args.gate.cols);
+  static const int resident = resident_clusters(kernel, Shape::kBlocks, kClusterSharedMax);
+  LATHE_LAUNCH_CLUSTER(kernel, Shape::kBlocks, dim3(static_cast<unsigned>(resident * Shape::kBlocks)), dim3(kClusterThreads), shared, stream, args);
 }
 
 template <bool kFp8, int kTokens>
@@ -136,19 +147,18 @@ void launch(const MoeArgs& args, void* stream) {
 
 }  // namespace
 
-static_assert(sizeof(ExpertJobs) <= kClusterJobBytes);
+static_assert(sizeof(ExpertJobs) <= kClusterJobBytes && kClusterJobBytes + cluster_shared<8, false>(kClusterColsMax) <= kClusterSharedMax);
 
 void launch_experts_wgmma(const MoeArgs& args, void* stream) {
-  // Rows of an expert on average: tiles so large that few experts need two.
-  const bool few = args.tokens * args.chosen <= 2 * args.experts || args.tokens <= 8;
+  // By the rows of an expert on average, so that few experts need two tiles.
+  const int pairs = args.tokens * args.chosen;
   const int cols = args.gate.cols > args.down.cols ? args.gate.cols : args.down.cols;
-  const bool wide = !few && kClusterJobBytes + cluster_shared<64>(cols) <= kClusterSharedMax;
-  if (args.gate.type == Type::kF8) {
-    if (wide) return launch<true, 64>(args, stream);
-    return launch<true, 8>(args, stream);
+  const bool fp8 = args.gate.type == Type::kF8;
+  if (args.tokens <= 8 || pairs <= 2 * args.experts || cols > kClusterLong) return fp8 ? launch<true, 8>(args, stream) : launch<false, 8>(args, stream);
+  if (pairs <= 10 * args.experts) {
+    return fp8 ? launch<true, 16>(args, stream) : launch<false, 16>(args, stream);
   }
-  if (wide) return launch<false, 64>(args, stream);
-  launch<false, 8>(args, stream);
+  fp8 ? launch<true, 64>(args, stream) : launch<false, 64>(args, stream);
 }
 
 }  // namespace lathe::kernels::cuda

@@ -1,4 +1,4 @@
-// Matrix products without leaves by clusters of blocks (cluster_tile.h): one launch for all parts, tiles of 256 weight rows times up to 64 tokens.
+// Matrix products without leaves by clusters of blocks (cluster_tile.h): one launch for all parts, tiles of weight rows times up to 64 tokens.
 
 #include "kernels/cuda/cluster_tile.h"
 
@@ -13,7 +13,7 @@ struct Parts {
 };
 
 /// Units: row tiles of all parts for the first tokens, then for the next.
-template <bool kFp8, int kTokens>
+template <bool kFp8, int kTokens, class Shape>
 struct ProductWork {
   const Parts& parts;
 
@@ -23,17 +23,19 @@ struct ProductWork {
     const int tile = unit % tiles();
     int which = 0;
     while (parts.first_tile[which + 1] <= tile) ++which;
-    *row = (tile - parts.first_tile[which]) * kClusterRows;
+    *row = (tile - parts.first_tile[which]) * Shape::kRows;
     return which;
   }
-  __device__ __forceinline__ LaneRow row(int unit, int r) const {
+  __device__ __forceinline__ const char* row(int unit, int r) const {
     int first;
     const Matrix& m = parts.part[part_of(unit, &first)].weight;
-    const bool there = first + r < m.rows;
-    const int64_t row = there ? first + r : first;
-    const float* const scales =
-        m.scales == nullptr ? nullptr : m.scales + (row + m.row_offset) / m.block_rows * m.scale_stride + m.col_offset / kClusterScaleBlock;
-    return {static_cast<const char*>(m.values) + row * m.stride * (kFp8 ? 1 : 2), scales, there};
+    return static_cast<const char*>(m.values) + min(first + r, m.rows - 1) * m.stride * (kFp8 ? 1 : 2);
+  }
+  __device__ __forceinline__ const float* scales(int unit, int r) const {
+    int first;
+    const Matrix& m = parts.part[part_of(unit, &first)].weight;
+    if (m.scales == nullptr) return nullptr;
+    return m.scales + (min(first + r, m.rows - 1) + m.row_offset) / m.block_rows * m.scale_stride + m.col_offset / kClusterScaleBlock;
   }
   __device__ __forceinline__ int x_of(int unit) const { return unit / tiles(); }
   __device__ __forceinline__ ClusterX x(int unit) const {
@@ -49,7 +51,7 @@ struct ProductWork {
     for (int i = static_cast<int>(threadIdx.x); i < 32 * tokens; i += kClusterThreads) {
       const int r = i % 32;
       const int t = i / 32;
-      const int at = first + row + r % 16 + r / 16 * 128;
+      const int at = first + row + r % 16 + r / 16 * (Shape::kRows / 2);
       if (at >= p.weight.rows || begin + t >= p.tokens) continue;
       float value = sum(r, t);
       if (p.bias.data != nullptr) value += element(p.bias, at);
@@ -58,25 +60,36 @@ struct ProductWork {
   }
 };
 
-template <bool kFp8, int kTokens>
-__global__ void __cluster_dims__(kClusterBlocks, 1, 1) __launch_bounds__(kClusterThreads, 1) product(const __grid_constant__ Parts parts) {
+template <bool kFp8, int kTokens, class Shape>
+__global__ void __cluster_dims__(Shape::kBlocks, 1, 1) __launch_bounds__(kClusterThreads, 1) product(const __grid_constant__ Parts parts) {
   LATHE_DYNAMIC_SHARED(char, shared);
-  const int clusters = static_cast<int>(gridDim.x) / kClusterBlocks;
+  const int clusters = static_cast<int>(gridDim.x) / Shape::kBlocks;
   const int each = (parts.units + clusters - 1) / clusters;
-  const int first = static_cast<int>(blockIdx.x) / kClusterBlocks * each;
-  cluster_units<kFp8, kTokens>(ProductWork<kFp8, kTokens>{parts}, first, min(parts.units, first + each), parts.part[0].weight.cols, shared);
+  const int first = static_cast<int>(blockIdx.x) / Shape::kBlocks * each;
+  cluster_units<kFp8, kTokens, Shape>(ProductWork<kFp8, kTokens, Shape>{parts}, first, min(parts.units, first + each), parts.part[0].weight.cols, shared);
+}
+
+template <bool kFp8, int kTokens, bool kLong>
+void launch_shape(Parts& parts, void* stream) {
+  using Shape = ClusterShape<kTokens, kLong>;
+  constexpr int kBlocks = Shape::kBlocks;
+  const auto kernel = product<kFp8, kTokens, Shape>;
+  const int64_t shared = cluster_shared<kTokens, kLong>(parts.part[0].weight.cols);
+  static const int resident = resident_clusters(kernel, kBlocks, kClusterSharedMax);
+  for (int i = 0; i < parts.count; ++i) {
+    parts.first_tile[i + 1] = parts.first_tile[i] + static_cast<int>(blocks_for(parts.part[i].rows, Shape::kRows));
+  }
+  parts.units = parts.first_tile[parts.count] * static_cast<int>(blocks_for(parts.part[0].tokens, kTokens));
+  const int rounds = (parts.units + resident - 1) / resident;
+  const int clusters = (parts.units + rounds - 1) / rounds;
+  LATHE_LAUNCH_CLUSTER(kernel, kBlocks, dim3(static_cast<unsigned>(clusters * kBlocks)), dim3(kClusterThreads), shared, stream, parts);
 }
 
 template <bool kFp8, int kTokens>
 void launch(Parts& parts, void* stream) {
-  const auto kernel = product<kFp8, kTokens>;
-  const int64_t shared = cluster_shared<kTokens>(parts.part[0].weight.cols);
-  static const int resident = resident_clusters(kernel, kClusterSharedMax);
-  parts.units = parts.first_tile[parts.count] * static_cast<int>(blocks_for(parts.part[0].tokens, kTokens));
-  // As many tiles for each, no cluster idle while another has two more.
-  const int rounds = (parts.units + resident - 1) / resident;
-  const int clusters = (parts.units + rounds - 1) / rounds;
-  LATHE_LAUNCH_CLUSTER(kernel, kClusterBlocks, dim3(static_cast<unsigned>(clusters * kClusterBlocks)), dim3(kClusterThreads), shared, stream, parts);
+  static_assert(cluster_shared<kTokens, false>(kClusterLong) <= kClusterSharedMax && cluster_shared<kTokens, true>(kClusterColsMax) <= kClusterSharedMax);
+  if (kTokens == 8 || parts.part[0].weight.cols <= kClusterLong) return launch_shape<kFp8, kTokens, false>(parts, stream);
+  launch_shape<kFp8, kTokens, kTokens != 8>(parts, stream);
 }
 
 }  // namespace
@@ -85,23 +98,14 @@ void launch_product_wgmma(const ProductArgs* args, int count, void* stream) {
   Parts parts{};
   for (int i = 0; i < count; ++i) {
     if (args[i].rows == 0) continue;
-    parts.part[parts.count] = args[i];
-    parts.first_tile[parts.count + 1] = parts.first_tile[parts.count] + static_cast<int>(blocks_for(args[i].rows, kClusterRows));
-    ++parts.count;
+    parts.part[parts.count++] = args[i];
   }
   const int tokens = args[0].tokens;
   if (parts.count == 0 || tokens == 0) return;
-  const ProductArgs& first = parts.part[0];
-  const bool wide = tokens > 16 && cluster_shared<64>(first.weight.cols) <= kClusterSharedMax;
-  const bool some = tokens > 8 && cluster_shared<16>(first.weight.cols) <= kClusterSharedMax;
-  if (first.weight.type == Type::kF8) {
-    if (wide) return launch<true, 64>(parts, stream);
-    if (some) return launch<true, 16>(parts, stream);
-    return launch<true, 8>(parts, stream);
-  }
-  if (wide) return launch<false, 64>(parts, stream);
-  if (some) return launch<false, 16>(parts, stream);
-  launch<false, 8>(parts, stream);
+  const bool fp8 = parts.part[0].weight.type == Type::kF8;
+  if (tokens <= 8) return fp8 ? launch<true, 8>(parts, stream) : launch<false, 8>(parts, stream);
+  if (tokens <= 16) return fp8 ? launch<true, 16>(parts, stream) : launch<false, 16>(parts, stream);
+  fp8 ? launch<true, 64>(parts, stream) : launch<false, 64>(parts, stream);
 }
 
 }  // namespace lathe::kernels::cuda

@@ -36,7 +36,8 @@ bool fits_mma(const MatrixView& m, Compute compute, int64_t leaf) {
 /// Clusters of blocks (cluster_tile.h): the same weights, without leaves, scale blocks as wide as their own.
 bool fits_wgmma(const MatrixView& m, Compute compute) {
   if (!fits_mma(m, compute, 0) || m.cols() > kClusterColsMax) return false;
-  return !m.scaled() || (m.block_cols == 128 && m.col_offset % 128 == 0);
+  if (m.cols() % (m.values.dtype == DType::kF8E4M3 ? 128 : 64) != 0) return false;
+  return !m.scaled() || (m.block_cols == 128 && m.col_offset % 128 == 0 && m.block_rows % 16 == 0 && m.row_offset % 16 == 0);
 }
 bool alike(const MatrixView& a, const MatrixView& b) { return a.values.dtype == b.values.dtype && a.scaled() == b.scaled(); }
 
