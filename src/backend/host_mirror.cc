@@ -9,7 +9,7 @@ namespace lathe::backend {
 class HostMirror::Collector final : public ops::ViewVisitor {
  public:
   explicit Collector(HostMirror& mirror) : mirror_(mirror) {}
-  void view(const char* /*name*/, ops::Role role, View& view) override { mirror_.add(view, role != ops::Role::kIn); }
+  void view(const char* /*name*/, ops::Role role, View& view) override { mirror_.add(view, role); }
 
  private:
   HostMirror& mirror_;
@@ -55,12 +55,12 @@ void HostMirror::copy_back() {
   }
 }
 
-void HostMirror::add(const View& view, bool written) {
+void HostMirror::add(const View& view, ops::Role role) {
   if (!view.present() || view.elements() == 0) return;
   const auto begin = reinterpret_cast<uintptr_t>(view.data);
   const Range range{.begin = begin, .end = begin + static_cast<uintptr_t>(view.extent_bytes())};
   regions_.push_back(range);
-  if (written) written_.push_back(range);
+  if (role != ops::Role::kIn) written_.push_back(range);
 }
 
 /// Unites overlapping ranges and places each at its address modulo 64, so that kernels see the alignment they had.

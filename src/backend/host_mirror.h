@@ -32,7 +32,7 @@ class HostMirror {
   };
   class Collector;
   class Rebaser;  ///< owns the items of replaced stacks
-  void add(const View& view, bool written);
+  void add(const View& view, ops::Role role);
   void merge();
   void* host_address(uintptr_t device_address) const;
   void rebase(View& view) const;

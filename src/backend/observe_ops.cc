@@ -46,18 +46,17 @@ void ObserverChain::after(OpCall& call, Device& device) {
 void HashObserver::after(OpCall& call, Device& /*device*/) {
   class Hasher final : public ops::ViewVisitor {
    public:
-    Hasher(const OpCall& call, bool with_inout, std::vector<Entry>& entries) : call_(call), with_inout_(with_inout), entries_(entries) {}
+    Hasher(const OpCall& call, std::vector<Entry>& entries) : call_(call), entries_(entries) {}
     void view(const char* name, ops::Role role, View& view) override {
-      if (role == ops::Role::kIn || (role == ops::Role::kInOut && !with_inout_)) return;
+      if (role == ops::Role::kIn || role == ops::Role::kInOut) return;
       entries_.push_back({.op = call_.info->name, .site = call_.site->name, .layer = call_.site->layer, .view = name, .hash = hash_elements(view)});
     }
 
    private:
     const OpCall& call_;
-    bool with_inout_;
     std::vector<Entry>& entries_;
   };
-  Hasher hasher(call, with_inout_, entries_);
+  Hasher hasher(call, entries_);
   call.info->visit(const_cast<void*>(mirror_.map(*call.info, call.params)),
                    hasher);  // NOLINT(cppcoreguidelines-pro-type-const-cast): changes nothing
 }

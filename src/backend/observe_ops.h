@@ -24,11 +24,10 @@ class ObserverChain final : public OpObserver {
 /// Hash of the elements of a view in host memory (gaps between rows do not count).
 uint64_t hash_elements(const View& view);
 
-/// Keeps a hash of every output of every call: two runs with equal lists computed the same bits. Pools and rings (inout) only on request: they are
-/// hashed whole.
+/// Keeps a hash of every output of every call: two runs with equal lists computed the same bits. Pools and rings (inout) are left out.
 class HashObserver final : public OpObserver {
  public:
-  explicit HashObserver(Device& device, bool with_inout = false) : mirror_(device), with_inout_(with_inout) {}
+  explicit HashObserver(Device& device) : mirror_(device) {}
   void after(OpCall& call, Device& device) override;
 
   struct Entry {
@@ -44,7 +43,6 @@ class HashObserver final : public OpObserver {
 
  private:
   HostMirror mirror_;
-  bool with_inout_;
   std::vector<Entry> entries_;
 };
 

@@ -89,7 +89,7 @@ Result<models::StepItem> Generator::make_item(const PlanLine& line) {
 Result<void> Generator::take_token(const PlanLine& line, std::span<const float> logits, base::FunctionRef<void(const TokenEvent&)> on_token) {
   Run& run = *runs_[static_cast<size_t>(line.request)];
   const LogitRange range{.first = static_cast<TokenId>(engine_.info().vocabulary_begin), .values = logits};
-  LATHE_TRY(const Sample sample, sampler_.sample({&range, 1}, run.request.sampling, run.counts, run.generated));
+  LATHE_TRY(const Sample sample, sampler_.sample({&range, 1}, {.params = run.request.sampling, .counts = run.counts, .position = run.generated}));
   run.last = sample.token;
   run.counts.add_output(sample.token);
   ++run.generated;

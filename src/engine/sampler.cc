@@ -65,8 +65,9 @@ float sampling_exp(float x) {
   return static_cast<float>(std::ldexp(sum, static_cast<int>(k)));
 }
 
-Result<void> Sampler::adjust(std::span<const LogitRange> ranges, const SamplingParams& params, const TokenCounts& counts,
-                             std::span<const TokenId> banned) {
+Result<void> Sampler::adjust(std::span<const LogitRange> ranges, const SampleCall& call) {
+  const SamplingParams& params = call.params;
+  const TokenCounts& counts = call.counts;
   int64_t total = 0;
   for (const LogitRange& range : ranges) total = std::max<int64_t>(total, range.first + static_cast<int64_t>(range.values.size()));
   x_.assign(static_cast<size_t>(total), kMinusInfinity);
@@ -88,7 +89,7 @@ Result<void> Sampler::adjust(std::span<const LogitRange> ranges, const SamplingP
     }
   }
   for (const auto& [id, bias] : params.logit_bias) x_[static_cast<size_t>(id)] += bias;
-  for (const TokenId id : banned) {
+  for (const TokenId id : call.banned) {
     if (id >= 0 && id < total) x_[static_cast<size_t>(id)] = kMinusInfinity;
   }
   for (float& x : x_) {
@@ -123,9 +124,10 @@ void Sampler::filter(const SamplingParams& params) {
   }
 }
 
-Result<Sample> Sampler::sample(std::span<const LogitRange> ranges, const SamplingParams& params, const TokenCounts& counts, int64_t position,
-                               std::span<const TokenId> banned) {
-  LATHE_TRY_VOID(adjust(ranges, params, counts, banned));
+Result<Sample> Sampler::sample(std::span<const LogitRange> ranges, const SampleCall& call) {
+  const SamplingParams& params = call.params;
+  const int64_t position = call.position;
+  LATHE_TRY_VOID(adjust(ranges, call));
   const auto best = std::max_element(x_.begin(), x_.end());  // the first of equals: lowest id
   if (best == x_.end() || *best == kMinusInfinity) return err(Code::kFailedPrecondition, "no token is allowed at position {}", position);
   Sample chosen{.token = static_cast<TokenId>(best - x_.begin())};

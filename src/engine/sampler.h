@@ -52,6 +52,14 @@ class TokenCounts {
   std::vector<int32_t> output_;
 };
 
+/// Which token is drawn, and under what circumstances.
+struct SampleCall {
+  const SamplingParams& params;
+  const TokenCounts& counts;
+  int64_t position = 0;               ///< number of the token in the answer
+  std::span<const TokenId> banned{};  ///< never drawn
+};
+
 /// Draws one token.
 ///
 /// Order     penalties, bias, mask (ids ≥ vocabulary, banned), temperature, top-k, top-p, min-p, draw. Ties go to the lower id.
@@ -61,8 +69,7 @@ class Sampler {
  public:
   /// `vocabulary` ids may be chosen; ids beyond (padding rows) never are.
   explicit Sampler(int64_t vocabulary) : vocabulary_(vocabulary) {}
-  Result<Sample> sample(std::span<const LogitRange> ranges, const SamplingParams& params, const TokenCounts& counts, int64_t position,
-                        std::span<const TokenId> banned = {});
+  Result<Sample> sample(std::span<const LogitRange> ranges, const SampleCall& call);
 
  private:
   struct Candidate {
@@ -70,7 +77,7 @@ class Sampler {
     TokenId id;
     uint64_t weight;
   };
-  Result<void> adjust(std::span<const LogitRange> ranges, const SamplingParams& params, const TokenCounts& counts, std::span<const TokenId> banned);
+  Result<void> adjust(std::span<const LogitRange> ranges, const SampleCall& call);
   void filter(const SamplingParams& params);
 
   int64_t vocabulary_;

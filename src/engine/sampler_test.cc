@@ -24,7 +24,8 @@ TokenId draw(const std::vector<float>& logits, const SamplingParams& params, int
              const std::vector<size_t>& borders = {}) {
   const int64_t size = vocabulary > 0 ? vocabulary : static_cast<int64_t>(logits.size());
   Sampler sampler(size);
-  return sampler.sample(cut(logits, borders), params, TokenCounts(static_cast<int64_t>(logits.size())), position).value().token;
+  const TokenCounts counts(static_cast<int64_t>(logits.size()));
+  return sampler.sample(cut(logits, borders), {.params = params, .counts = counts, .position = position}).value().token;
 }
 
 TEST(Sampler, GreedyTakesTheLowestOfEqualIds) {
@@ -76,7 +77,7 @@ TEST(Sampler, PenaltiesBiasAndBans) {
   counts.add_prompt(0);
   const auto greedy = [&](SamplingParams params, std::vector<TokenId> banned = {}) {
     params.temperature = 0;
-    return sampler.sample(cut(logits, {}), params, counts, 0, banned).value().token;
+    return sampler.sample(cut(logits, {}), {.params = params, .counts = counts, .banned = banned}).value().token;
   };
   EXPECT_EQ(greedy({}), 0);
   EXPECT_EQ(greedy({.repetition_penalty = 1.2}), 1);
@@ -86,15 +87,16 @@ TEST(Sampler, PenaltiesBiasAndBans) {
   EXPECT_EQ(greedy({.frequency_penalty = 0.2}), 1);
   EXPECT_EQ(greedy({.logit_bias = {{2, 10.0f}}}), 2);
   EXPECT_EQ(greedy({}, {0, 1}), 2);
-  EXPECT_EQ(sampler.sample(cut(logits, {}), {}, counts, 0, std::vector<TokenId>{0, 1, 2}).error().code, Code::kFailedPrecondition);
+  const std::vector<TokenId> all = {0, 1, 2};
+  EXPECT_EQ(sampler.sample(cut(logits, {}), {.params = {}, .counts = counts, .banned = all}).error().code, Code::kFailedPrecondition);
   const std::vector<float> bad = {0.0f, std::nanf(""), 0.0f};
-  EXPECT_NE(sampler.sample(cut(bad, {}), {}, counts, 0).error().message.find("non_finite_logits"), std::string::npos);
+  EXPECT_NE(sampler.sample(cut(bad, {}), {.params = {}, .counts = counts}).error().message.find("non_finite_logits"), std::string::npos);
 }
 
 TEST(Sampler, LogprobAndExp) {
   Sampler sampler(3);
   const std::vector<float> logits = {0.0f, 1.0f, 2.0f, 99.0f};
-  const Sample sample = sampler.sample(cut(logits, {}), {.temperature = 0}, TokenCounts(4), 0).value();
+  const Sample sample = sampler.sample(cut(logits, {}), {.params = {.temperature = 0}, .counts = TokenCounts(4)}).value();
   EXPECT_EQ(sample.token, 2);
   EXPECT_NEAR(sample.logprob, 2.0 - std::log(1 + std::exp(1.0) + std::exp(2.0)), 1e-7);  // the weights are floats
   for (float x = -60; x <= 0; x += 0.037f) EXPECT_NEAR(sampling_exp(x) / std::exp(static_cast<double>(x)), 1.0, 1e-7);

@@ -23,8 +23,9 @@ struct Isa {
   const AttentionIsa& attention;
 };
 
-/// Row r of a weight matrix as floats: in exact mode times its scales, in fast mode wider values rounded to BF16 first.
-void decode_row(const Isa& isa, const MatrixView& m, int64_t r, ops::Compute compute, float* out) {
+/// Row r of kv_b as floats: in exact mode times its scales, in fast mode wider values rounded to BF16 first.
+void decode_row(const Isa& isa, const ops::MlaAbsorbParams& p, int64_t r, float* out) {
+  const MatrixView& m = p.kv_b.matrix;
   const int64_t cols = m.cols(), at = r * m.values.step(0);
   if (m.values.dtype == DType::kF32) {
     std::memcpy(out, m.values.f32() + at, static_cast<size_t>(cols) * 4);
@@ -33,7 +34,8 @@ void decode_row(const Isa& isa, const MatrixView& m, int64_t r, ops::Compute com
   } else {
     for (int64_t c = 0; c < cols; ++c) out[c] = tensor::load_as_float(m.values.dtype, m.values.data, at + c);
   }
-  if (compute == ops::Compute::kBF16 && (m.values.dtype == DType::kF32 || m.values.dtype == DType::kF16)) isa.level.base->round_bf16(out, cols, out);
+  if (p.compute == ops::Compute::kBF16 && (m.values.dtype == DType::kF32 || m.values.dtype == DType::kF16))
+    isa.level.base->round_bf16(out, cols, out);
   if (!m.scaled()) return;
   const float* const scales = m.scales.f32() + (r + m.row_offset) / m.block_rows * m.scales.step(0);
   for (int64_t c = 0; c < cols; ++c) out[c] *= scales[(c + m.col_offset) / m.block_cols];
@@ -62,7 +64,7 @@ void absorb(const Isa& isa, const ops::MlaAbsorbParams& p, const ops::LaunchCont
     const int64_t h = index % heads, begin = index / heads * block, end = std::min(rows, begin + block);
     float* const w = static_cast<float*>(context.scratch->local(worker, nope * width * 4));
     if (w == nullptr) return;
-    for (int64_t r = 0; r < nope; ++r) decode_row(isa, p.kv_b.matrix, h * (nope + p.kv_b.value) + r, p.compute, w + r * width);
+    for (int64_t r = 0; r < nope; ++r) decode_row(isa, p, h * (nope + p.kv_b.value) + r, w + r * width);
     count_weights(context, p.kv_b.matrix, nope);
     isa.attention.mix({.x = round ? rounded + (begin * heads + h) * nope : row(p.q, begin, h),
                        .x_stride = round ? heads * nope : p.q.step(0),
@@ -119,30 +121,42 @@ void unabsorb(const Isa& isa, const ops::MlaUnabsorbParams& p, const ops::Launch
   });
 }
 
-/// Pointers to the rows of `tokens` neighbouring positions behind the `count` that are there; a division per block, not per row.
-int64_t append_rows(const ops::Paged& paged, int64_t s, int64_t at, int64_t tokens, int64_t element, const char** out, int64_t count) {
-  while (tokens > 0) {
-    const int64_t run = std::min(tokens, paged.block_rows - at % paged.block_rows), step = paged.pool.step(0) * element;
-    const char* from = static_cast<const char*>(paged.pool.data) + paged_offset(paged, s, at) * element;
-    for (int64_t i = 0; i < run; ++i, from += step) out[count++] = from;
-    at += run, tokens -= run;
-  }
-  return count;
-}
+/// Pointers to rows of one sequence.
+struct RowList {
+  const ops::Paged& paged;
+  int64_t s;
+  const char** rows;
+  int64_t count = 0;
 
-/// Heads [first, first + heads) of row t.
-void attend_row(const Isa& isa, const ops::MlaAttendParams& p, int64_t t, int64_t first, int64_t heads, int worker,
-                const ops::LaunchContext& context) {
+  /// The rows of `tokens` neighbouring positions; a division per block, not per row.
+  void append(int64_t at, int64_t tokens) {
+    const int64_t element = size_of(paged.pool), step = paged.pool.step(0) * element;
+    while (tokens > 0) {
+      const int64_t run = std::min(tokens, paged.block_rows - at % paged.block_rows);
+      const char* from = static_cast<const char*>(paged.pool.data) + paged_offset(paged, s, at) * element;
+      for (int64_t i = 0; i < run; ++i, from += step) rows[count++] = from;
+      at += run, tokens -= run;
+    }
+  }
+};
+
+/// Heads [first, first + heads) of row t, for one worker.
+struct RowHeads {
+  int64_t t, first, heads;
+  int worker;
+};
+
+void attend_row(const Isa& isa, const ops::MlaAttendParams& p, const RowHeads& work, const ops::LaunchContext& context) {
+  const auto [t, first, heads, worker] = work;
   const int64_t s = sequence_of(p.batch, t), position = position_of(p.batch, s, t), width = p.q.dim(2);
   const int64_t most = key_count(p.selection, t, position), stride = round_up(std::max<int64_t>(most, 1), 16);
   char* const memory = static_cast<char*>(context.scratch->local(worker, (stride * 8) + heads * stride * 4));
   if (memory == nullptr) return;
-  const char** const keys = reinterpret_cast<const char**>(memory);
+  RowList keys{.paged = p.latents, .s = s, .rows = reinterpret_cast<const char**>(memory)};
   float* const scores = reinterpret_cast<float*>(memory + stride * 8);
-  const int64_t element = size_of(p.latents.pool);
-  int64_t count = 0;
-  for_runs(p.selection, t, position, [&](int64_t at, int64_t tokens) { count = append_rows(p.latents, s, at, tokens, element, keys, count); });
-  const KeyRows rows{.rows = keys, .count = count, .bf16 = p.latents.pool.dtype == DType::kBF16};
+  for_runs(p.selection, t, position, [&](int64_t at, int64_t tokens) { keys.append(at, tokens); });
+  const int64_t count = keys.count;
+  const KeyRows rows{.rows = keys.rows, .count = count, .bf16 = p.latents.pool.dtype == DType::kBF16};
   isa.attention.scores({.q = row(p.q, t, first),
                         .q_stride = p.q.step(1),
                         .heads = heads,
@@ -161,7 +175,7 @@ void attend_row(const Isa& isa, const ops::MlaAttendParams& p, int64_t t, int64_
   isa.attention.blend(
       {.p = scores, .p_stride = stride, .heads = heads, .width = width, .values = rows, .out = row(p.out, t, first), .out_stride = p.out.step(1)});
   for (int64_t h = 0; count > 0 && h < heads; ++h) isa.attention.scale(row(p.out, t, first + h), width, 1.0f / sums[h]);
-  LATHE_COUNT(context, kBytesRead, count * width * element + heads * width * 4);
+  LATHE_COUNT(context, kBytesRead, count * width * size_of(p.latents.pool) + heads * width * 4);
   LATHE_COUNT(context, kBytesWritten, heads * (width * 4 + (p.row_max.present() ? 4 : 0) + (p.row_sum.present() ? 4 : 0)));
   LATHE_COUNT(context, kFlops, heads * count * 4 * width);
   LATHE_COUNT(context, kExponentials, heads * count);
@@ -181,7 +195,7 @@ void attend(const Isa& isa, const ops::MlaAttendParams& p, const ops::LaunchCont
   const int64_t groups = ceil_div(heads, together);
   context.pool->for_each(rows * groups, [&](int64_t task, int worker) {
     const int64_t first = task % groups * together;
-    attend_row(isa, p, task / groups, first, std::min(together, heads - first), worker, context);
+    attend_row(isa, p, {.t = task / groups, .first = first, .heads = std::min(together, heads - first), .worker = worker}, context);
   });
 }
 

@@ -9,11 +9,15 @@
 namespace lathe::kernels::cpu {
 namespace {
 
-void count_row([[maybe_unused]] const ops::LaunchContext& context, [[maybe_unused]] int64_t rows, [[maybe_unused]] int64_t in,
-               [[maybe_unused]] int64_t out, [[maybe_unused]] int64_t flops) {
-  LATHE_COUNT(context, kBytesRead, rows * in * 4);
-  LATHE_COUNT(context, kBytesWritten, rows * out * 4);
-  LATHE_COUNT(context, kFlops, rows * flops);
+/// What one row takes: floats in and out, operations.
+struct RowCost {
+  int64_t in, out, flops;
+};
+
+void count_row([[maybe_unused]] const ops::LaunchContext& context, [[maybe_unused]] int64_t rows, [[maybe_unused]] const RowCost& cost) {
+  LATHE_COUNT(context, kBytesRead, rows * cost.in * 4);
+  LATHE_COUNT(context, kBytesWritten, rows * cost.out * 4);
+  LATHE_COUNT(context, kFlops, rows * cost.flops);
 }
 
 void rms_norm(const RowIsa& isa, const ops::RmsNormParams& p, const ops::LaunchContext& context) {
@@ -27,7 +31,7 @@ void rms_norm(const RowIsa& isa, const ops::RmsNormParams& p, const ops::LaunchC
   const float* const weight = as_floats(isa, p.weight, memory);
   for_pieces(context, p.x.dim(0), width, [&](int64_t begin, int64_t end, int) {
     for (int64_t t = begin; t < end; ++t) isa.rms_norm(row(p.x, t), weight, p.eps, width, row(p.out, t));
-    count_row(context, end - begin, width, width, 4 * width);
+    count_row(context, end - begin, {width, width, 4 * width});
     LATHE_COUNT(context, kRowsNormalised, end - begin);
     LATHE_COUNT(context, kDivisions, end - begin);
   });
@@ -45,7 +49,7 @@ void layer_norm(const RowIsa& isa, const ops::LayerNormParams& p, const ops::Lau
   const float* const bias = as_floats(isa, p.bias, memory + bytes);
   for_pieces(context, p.x.dim(0), width, [&](int64_t begin, int64_t end, int) {
     for (int64_t t = begin; t < end; ++t) isa.layer_norm(row(p.x, t), weight, bias, p.eps, width, row(p.out, t));
-    count_row(context, end - begin, width, width, 7 * width);
+    count_row(context, end - begin, {width, width, 7 * width});
     LATHE_COUNT(context, kRowsNormalised, end - begin);
     LATHE_COUNT(context, kDivisions, end - begin);
   });
@@ -55,7 +59,7 @@ void gelu(const RowIsa& isa, const ops::GeluParams& p, const ops::LaunchContext&
   const int64_t width = p.x.dim(1);
   for_pieces(context, p.x.dim(0), 4 * width, [&](int64_t begin, int64_t end, int) {
     for (int64_t t = begin; t < end; ++t) isa.gelu(row(p.x, t), width, row(p.out, t));
-    count_row(context, end - begin, width, width, 4 * width);
+    count_row(context, end - begin, {width, width, 4 * width});
     LATHE_COUNT(context, kExponentials, (end - begin) * width);
   });
 }
@@ -64,7 +68,7 @@ void swiglu(const MatmulIsa& isa, const ops::SwigluParams& p, const ops::LaunchC
   const int64_t width = p.out.dim(1);
   for_pieces(context, p.out.dim(0), 4 * width, [&](int64_t begin, int64_t end, int) {
     for (int64_t t = begin; t < end; ++t) isa.swiglu(row(p.gate, t), row(p.up, t), p.limit, width, row(p.out, t));
-    count_row(context, end - begin, 2 * width, width, 3 * width);
+    count_row(context, end - begin, {2 * width, width, 3 * width});
     LATHE_COUNT(context, kExponentials, (end - begin) * width);
     LATHE_COUNT(context, kDivisions, (end - begin) * width);
   });
@@ -74,7 +78,7 @@ void add(const RowIsa& isa, const ops::AddParams& p, const ops::LaunchContext& c
   const int64_t width = p.out.dim(1);
   for_pieces(context, p.out.dim(0), width, [&](int64_t begin, int64_t end, int) {
     for (int64_t t = begin; t < end; ++t) isa.add(row(p.a, t), row(p.b, t), width, row(p.out, t));
-    count_row(context, end - begin, 2 * width, width, width);
+    count_row(context, end - begin, {2 * width, width, width});
   });
 }
 
@@ -88,7 +92,7 @@ void stream_mean(const RowIsa& isa, const ops::StreamMeanParams& p, const ops::L
       for (int64_t s = 0; s < streams; ++s) rows[s] = row(p.streams, t, s);
       isa.combine(rows, weights, streams, width, row(p.out, t));
     }
-    count_row(context, end - begin, (p.streams.step(1) == 0 ? 1 : streams) * width, width, streams * width);
+    count_row(context, end - begin, {(p.streams.step(1) == 0 ? 1 : streams) * width, width, streams * width});
   });
 }
 

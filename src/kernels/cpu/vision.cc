@@ -57,11 +57,16 @@ void rope(const Isa& isa, const ops::VisionRopeParams& p, const ops::LaunchConte
   });
 }
 
-/// Rows [begin, end) of one segment [first, last), one head.
-void attend_block(const Isa& isa, const ops::VisionAttendParams& p, int64_t first, int64_t last, int64_t begin, int64_t end, int64_t head, int worker,
-                  const ops::LaunchContext& context) {
+/// Rows [begin, end) of one segment [first, last), one head, for one worker.
+struct Block {
+  int64_t first, last, begin, end, head;
+  int worker;
+};
+
+void attend_block(const Isa& isa, const ops::VisionAttendParams& p, const Block& block, const ops::LaunchContext& context) {
+  const int64_t first = block.first, last = block.last, begin = block.begin, end = block.end, head = block.head;
   const int64_t count = last - first, size = p.qkv.dim(3), stride = round_up(count, 16), rows = end - begin;
-  char* const memory = static_cast<char*>(context.scratch->local(worker, stride * 8 + rows * stride * 4));
+  char* const memory = static_cast<char*>(context.scratch->local(block.worker, stride * 8 + rows * stride * 4));
   if (memory == nullptr) return;
   const char** const keys = reinterpret_cast<const char**>(memory);
   float* const scores = reinterpret_cast<float*>(memory + stride * 8);
@@ -98,7 +103,8 @@ void attend(const Isa& isa, const ops::VisionAttendParams& p, const ops::LaunchC
     const int64_t first = p.segment_begin.i32()[i], last = p.segment_begin.i32()[i + 1], blocks = ceil_div(last - first, kBlockRows);
     context.pool->for_each(blocks * heads, [&](int64_t task, int worker) {
       const int64_t begin = first + task / heads * kBlockRows;
-      attend_block(isa, p, first, last, begin, std::min(last, begin + kBlockRows), task % heads, worker, context);
+      const int64_t end = std::min(last, begin + kBlockRows);
+      attend_block(isa, p, {.first = first, .last = last, .begin = begin, .end = end, .head = task % heads, .worker = worker}, context);
     });
   }
 }
