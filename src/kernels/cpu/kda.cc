@@ -49,7 +49,7 @@ class Recurrence {
       int64_t last = first;
       while (last < sequences && begin[last] < end) ++last;
       const int64_t units = heads_ * (state_tiles_ * (pair_ ? 2 : 1) + m_tiles_);
-      if (last - first == end - row && (end - row) * heads_ >= context_.pool->threads()) {
+      if (one_row_each(first, row, end) && (end - row) * heads_ >= context_.pool->threads()) {
         by_head(first, row, end, units);
         continue;
       }
@@ -78,6 +78,15 @@ class Recurrence {
     prepared_ = static_cast<float*>(context_.scratch->shared(chunk_ * row_bytes + waiting));
     if (prepared_ == nullptr) return false;
     waiting_ = prepared_ + chunk_ * heads_ * 3 * part_;
+    return true;
+  }
+
+  /// Whether row `row` + i is the only one of sequence `first` + i, for all rows before `end`.
+  bool one_row_each(int64_t first, int64_t row, int64_t end) const {
+    const int32_t* const begin = p_.batch.begin.i32();
+    for (int64_t i = 0; row + i < end; ++i) {
+      if (first + i >= p_.batch.sequences() || begin[first + i] != row + i || begin[first + i + 1] != row + i + 1) return false;
+    }
     return true;
   }
 

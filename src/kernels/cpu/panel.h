@@ -19,7 +19,6 @@ namespace lathe::kernels::cpu {
 namespace {
 
 constexpr int64_t kSegment = 128;
-constexpr int64_t kPrefetchBytes = 512;  // 16 rows of them cover the latency of the third-level cache
 
 struct Level {
   const MatmulIsa* base = nullptr;
@@ -156,10 +155,6 @@ class PanelSource {
       args.scales = static_cast<const float*>(matrix_->scales.data) + row_block * matrix_->scales.step(0) + column / matrix_->block_cols;
       args.first_block = left * element_bytes_, args.block = matrix_->block_cols * element_bytes_;
     }
-    // Leaves: the next one of the same rows. Whole rows: on in the row, then the group below.
-    const bool whole = begin == 0 && end == channels();
-    args.ahead = whole ? std::min<int64_t>(kPrefetchBytes, args.bytes) : args.bytes;
-    args.wrap = whole ? width() / 2 * step + args.ahead - args.bytes : args.bytes;
     direct_[count](args);
     return true;
   }

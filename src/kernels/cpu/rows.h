@@ -10,6 +10,8 @@ namespace {
 
 /// Work below this many elements stays on the calling thread: waking the pool costs about a microsecond.
 constexpr int64_t kInlineElements = 16384;
+/// Likewise a few rows times weights of fewer bytes: one core reads them in the time that two need to meet.
+constexpr int64_t kInlineWeightBytes = 128 << 10;
 
 /// Runs body(begin, end, worker) over [0, count) in pieces; `cost` is the work of one, in elements.
 template <class Body>
@@ -67,7 +69,7 @@ inline int64_t block_rows(const MatmulIsa& isa, int64_t rows, int64_t channels) 
 inline int64_t panels_per_task(int64_t panels, bool whole, int64_t weight_bytes, const ops::LaunchContext& context) {
   if (whole) return 1;
   const int threads = context.pool->threads();
-  const int64_t tasks = threads == 1 || weight_bytes < 65536 ? 1 : std::clamp<int64_t>(weight_bytes / 16384, 1, int64_t{4} * threads);
+  const int64_t tasks = threads == 1 || weight_bytes < kInlineWeightBytes ? 1 : std::clamp<int64_t>(weight_bytes / 16384, 1, int64_t{4} * threads);
   return std::max<int64_t>(1, ceil_div(panels, std::min(tasks, std::max<int64_t>(panels, 1))));
 }
 

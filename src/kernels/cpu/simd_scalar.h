@@ -131,6 +131,7 @@ LATHE_INLINE Vi gather_words(const void* p, int32_t stride) {
 /// The 16 bytes at rows[0] + offset: a vector is one 128-bit part.
 LATHE_INLINE Vi load_parts(const char* const* rows, int64_t offset) { return iload(rows[0] + offset); }
 LATHE_INLINE Vi load_strided(const char* p, int64_t) { return iload(p); }
+LATHE_INLINE void load_square(const char* p, int64_t, Vi (&out)[1]) { out[0] = iload(p); }
 LATHE_INLINE Vi broadcast_part(const void* p) { return iload(p); }
 // Interleaving.
 LATHE_INLINE Vi low_bytes(Vi a, Vi b) {

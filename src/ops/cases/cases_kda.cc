@@ -193,6 +193,8 @@ void recurrence_cases(std::vector<Case>& out) {
   recurrence_case(out, {.name = "h3_24x40_every", .rows = {5, 0, 3}, .heads = 3, .keys = 24, .values = 40, .keep = Keep::kEvery});
   recurrence_case(out, {.name = "h1_64x64_every", .rows = {11, 2}, .heads = 1, .keys = 64, .values = 64, .keep = Keep::kEvery});
   recurrence_case(out, {.name = "h2_128x128_decode", .rows = {1, 1, 1}, .heads = 2, .keys = 128, .values = 128, .keep = Keep::kInPlace});
+  recurrence_case(out, {.name = "h2_128x128_uneven", .rows = {2, 0, 1}, .heads = 2, .keys = 128, .values = 128, .keep = Keep::kInPlace});
+  recurrence_case(out, {.name = "h2_128x128_gaps", .rows = {0, 1, 0, 1, 1}, .heads = 2, .keys = 128, .values = 128, .keep = Keep::kInPlace});
   recurrence_case(out, {.name = "h2_33x31_in_place", .rows = {3, 0, 2}, .heads = 2, .keys = 33, .values = 31, .keep = Keep::kInPlace});
   recurrence_case(out, {.name = "slow_decay", .rows = {70}, .heads = 1, .keys = 32, .values = 32, .decay = uniform(-1e-5, -1e-7)});
   recurrence_case(out, {.name = "pair_16x16", .rows = {6, 0, 1}, .heads = 2, .keys = 16, .values = 16, .pair = true});
