@@ -33,7 +33,7 @@ std::string prefill_page(const ModelBench& bench) {
                        time.median / 1e3);
     if (figures) {
       const LinearRates rates = linear_rates(p);
-      out += fmt::format(" {:>14.1f} {:>14.1f} {:>10.1f}%", 100 * rates.alone / bench.bf16_flops, 100 * rates.overall / bench.bf16_flops,
+      out += fmt::format(" {:>14} {:>14} {:>10.1f}%", share_text(rates.alone / bench.bf16_flops), share_text(rates.overall / bench.bf16_flops),
                          100 * p.scan_share());
     }
     out += '\n';
@@ -62,7 +62,7 @@ std::string decode_page(const ModelBench& bench) {
     out += fmt::format("  {:>5} sequences {:>10.0f} {:>21} {:>12.0f}", d.batch, d.rate(),
                        fmt::format("{:.0f}–{:.0f}", all / time.high, all / time.low), time.median / 1e3);
     if (figures) {
-      out += fmt::format(" {:>8.1f} {:>12.2f} {:>12}", 100 * d.floor_ns / time.median, d.bytes / 1e6,
+      out += fmt::format(" {:>8} {:>12.2f} {:>12}", share_text(d.floor_ns / time.median), d.bytes / 1e6,
                          fmt::format("{:.2f}/{:.2f}", d.weight_bytes_done / 1e6, d.weight_bytes_needed / 1e6));
     }
     out += d.allocations < 0 ? fmt::format(" {:>11}\n", "-") : fmt::format(" {:>11}\n", d.allocations);
@@ -91,6 +91,7 @@ std::string model_page(const ModelBench& bench) {
     out +=
         fmt::format("\n  Where a prompt of {} tokens goes\n", bench.prefill.back().tokens) + profile_page(bench.prefill.back().profile, kSitesShown);
   }
+  if (out.find('*') != std::string::npos) out += fmt::format("\n{}\n", kAboveRoof);
   return out;
 }
 

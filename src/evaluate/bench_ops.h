@@ -27,7 +27,7 @@ struct OpBench {
   std::string shapes, op, name, variant, note;
   int64_t tokens = 0;
   Work work;                    ///< what the contract asks for
-  double floor_ns = 0;          ///< by roofs of the same run
+  double floor_ns = 0;          ///< by roofs of the same run, measured before and after
   std::vector<Sample> samples;  ///< units: calls
   std::vector<Sample> reference;
   int64_t reference_tokens = 0;  ///< rows of the reference's calls: fewer where all of them would take seconds

@@ -51,11 +51,12 @@ std::string ops_page(const std::vector<OpBench>& benches) {
     }
     const Summary time = summarise(b.samples);
     const std::string range = fmt::format("{}–{}", short_number(time.low / 1e3), short_number(time.high / 1e3));
-    out += fmt::format("  {:<36} {:<11} {:>9} {:>17} {:>7} {:>8} {:>7.1f} {:>6}  {}{}\n", b.op + "/" + b.name, b.variant,
+    out += fmt::format("  {:<36} {:<11} {:>9} {:>17} {:>7} {:>8} {:>7} {:>6}  {}{}\n", b.op + "/" + b.name, b.variant,
                        short_number(time.median / 1e3), range, short_number((b.work.bytes_read + b.work.bytes_written) / time.median),
-                       short_number(b.work.flops / time.median), 100 * b.share_of_floor(),
+                       short_number(b.work.flops / time.median), share_text(b.share_of_floor()),
                        b.reference.empty() ? "-" : short_number(b.over_reference()), repeats(b), b.note.empty() ? "" : "  (" + b.note + ")");
   }
+  if (out.find('*') != std::string::npos) out += fmt::format("\n{}\n", kAboveRoof);
   return out;
 }
 

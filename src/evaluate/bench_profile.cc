@@ -63,12 +63,15 @@ void ProfileObserver::after(backend::OpCall& call, backend::Device& /*device*/) 
   site.work.compute = work.compute;
 }
 
-Profile ProfileObserver::profile(int64_t steps, double wall_ns, double working_set, Roofs& roofs) const {
-  Profile out{.steps = steps, .wall_ns = wall_ns, .sites = {}};
+void take_floors(Profile& profile, Roofs& roofs) {
+  for (SiteTime& site : profile.sites) site.floor_ns = roofs.floor_ns(site.work, profile.working_set);
+}
+
+Profile ProfileObserver::profile(int64_t steps, double wall_ns, double working_set) const {
+  Profile out{.steps = steps, .wall_ns = wall_ns, .working_set = working_set, .sites = {}};
   for (const auto& [key, seen] : sites_) {
     SiteTime site = seen;
     site.op = key.first, site.site = key.second;
-    site.floor_ns = roofs.floor_ns(site.work, working_set);
     out.sites.push_back(std::move(site));
   }
   std::sort(out.sites.begin(), out.sites.end(), [](const SiteTime& a, const SiteTime& b) { return a.time_ns > b.time_ns; });
@@ -98,8 +101,8 @@ std::string profile_page(const Profile& profile, size_t rows) {
       fmt::format("    {:<38} {:<11} {:>6} {:>10} {:>7} {:>8} {:>8}\n", "op at site", "kernel", "calls", "µs a step", "share", "% floor", "GFLOP/s");
   for (size_t i = 0; i < std::min(rows, profile.sites.size()); ++i) {
     const SiteTime& s = profile.sites[i];
-    out += fmt::format("    {:<38} {:<11} {:>6.0f} {:>10.1f} {:>6.1f}% {:>8.1f} {:>8.1f}\n", s.op + " " + s.site, s.variant,
-                       static_cast<double>(s.calls) / steps, s.time_ns / steps / 1e3, 100 * s.time_ns / all, 100 * s.floor_ns / s.time_ns,
+    out += fmt::format("    {:<38} {:<11} {:>6.0f} {:>10.1f} {:>6.1f}% {:>8} {:>8.1f}\n", s.op + " " + s.site, s.variant,
+                       static_cast<double>(s.calls) / steps, s.time_ns / steps / 1e3, 100 * s.time_ns / all, share_text(s.floor_ns / s.time_ns),
                        s.work.flops / s.time_ns);
   }
   out += fmt::format("    {:<38} {:<11} {:>6} {:>10.1f} {:>7} {:>8}  ops; {:.1f} µs with the host's part\n", "all", "", "", all / steps / 1e3, "", "",

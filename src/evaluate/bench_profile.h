@@ -26,6 +26,7 @@ struct SiteTime {
 struct Profile {
   int64_t steps = 0;
   double wall_ns = 0;           ///< of the observed steps, the observer included
+  double working_set = 0;       ///< bytes that one step touches
   std::vector<SiteTime> sites;  ///< largest time first
 
   double time_ns() const;  ///< of all ops
@@ -40,13 +41,16 @@ class ProfileObserver final : public backend::OpObserver {
  public:
   explicit ProfileObserver(backend::Device& device) : mirror_(device) {}
   void after(backend::OpCall& call, backend::Device& device) override;
-  /// What was seen, with floors by these roofs. working_set: bytes that one step touches.
-  Profile profile(int64_t steps, double wall_ns, double working_set, Roofs& roofs) const;
+  /// What was seen, still without floors (take_floors). working_set: bytes that one step touches.
+  Profile profile(int64_t steps, double wall_ns, double working_set) const;
 
  private:
   backend::HostMirror mirror_;
   std::map<std::pair<std::string, std::string>, SiteTime> sites_;  ///< by op and site
 };
+
+/// Floors of all sites by these roofs; can be taken again after roofs.measure_again().
+void take_floors(Profile& profile, Roofs& roofs);
 
 /// Inputs of the products of this op: kBF16 if the params say so.
 ops::Compute compute_of(ops::OpId op, const void* params);

@@ -10,6 +10,7 @@
 #include "base/function_ref.h"
 #include "base/threads.h"
 #include "config/json.h"
+#include "evaluate/roof_sampling.h"
 #include "kernels/cpu/roofs.h"
 #include "ops/op.h"
 
@@ -49,7 +50,7 @@ struct Work {
 };
 
 /// What all threads together reach at best, for working sets of any size. Measured when first asked for and then kept: so in the same run as what is
-/// compared with it. The best of a few samples: on a busy machine shares of the floor come out too small, never too large.
+/// compared with it. The best of several samples in which all threads ran at once (roof_sampling.h).
 ///
 /// Threads  the creating thread; the measuring loops run on a pool of their own.
 class Roofs {
@@ -71,6 +72,12 @@ class Roofs {
   /// computing, in nanoseconds. working_set: what the data belong to, if that is more than they themselves (0: it is not).
   double floor_ns(const Work& work, double working_set = 0);
 
+  /// Measures every roof that was asked for once more and keeps the better value: a machine that was busy before may be quiet now. Floors are taken
+  /// after the last call, so that all of them rest on the same roofs.
+  void measure_again();
+  /// False: of some roof no sample counted, because the threads never ran at once. It is too low.
+  bool reliable() const;
+
   /// Every roof that was asked for, with its samples.
   config::Json json() const;
 
@@ -78,21 +85,24 @@ class Roofs {
   static constexpr int64_t kLargestSet = int64_t{1} << 28;
 
  private:
-  struct Roof {
-    double value = 0;  ///< the best sample: a roof is what can be reached
-    std::vector<double> samples;
-  };
   using Task = base::FunctionRef<void(int thread, int64_t rounds)>;
-  Roof measure(double work_per_round, Task task);
-  Roof loop(const kernels::cpu::RoofLoop& loop);
-  const Roof& bandwidth(std::map<int64_t, Roof>& known, int64_t working_set, bool copy);
+  Peak measure(double work_per_round, int64_t sample_ns, Task task);
+  Peak loop(const kernels::cpu::RoofLoop& loop);
+  Peak move(int64_t set, bool copy);
+  double bandwidth(std::map<int64_t, Peak>& known, int64_t working_set, bool copy);
 
   base::ThreadPool pool_;
   kernels::cpu::RoofLoops loops_;
   std::vector<std::byte> memory_;
-  std::map<int64_t, Roof> read_, copy_;
-  Roof f32_, bf16_, int8_;
+  std::map<int64_t, Peak> read_, copy_;  ///< by working set
+  Peak f32_, bf16_, int8_;
   std::atomic<uint32_t> sink_{0};  ///< keeps the loops' results wanted
 };
+
+/// A share of a floor or a peak in percent; above 100 it is marked, and the page ends with kAboveRoof.
+std::string share_text(double share);
+inline constexpr const char* kAboveRoof =
+    "* faster than its roof: the data lay nearer than a working set of that size does, or other work on the machine kept the roof low; measure again "
+    "alone";
 
 }  // namespace lathe::evaluate

@@ -1,5 +1,7 @@
 // The roofs of machine.h: what moves and computes at best.
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -15,8 +17,9 @@ namespace {
 using kernels::cpu::kRoofStep;
 using kernels::cpu::RoofLoop;
 
-constexpr int kRoofSamples = 5;
-constexpr int64_t kSampleNs = 4'000'000;  // long against waking a thread, short against a machine's moods
+constexpr int64_t kMoveSampleNs = 4'000'000;   // there are many working sets
+constexpr int64_t kLoopSampleNs = 20'000'000;  // long enough for a core's clock to settle
+constexpr int64_t kMeetNs = 2'000'000;         // threads wait for each other before a sample; one that comes later than this spoils it
 
 /// The next of eight sizes an octave: near enough to the true one, and few enough to measure.
 int64_t rounded_set(int64_t bytes) {
@@ -40,39 +43,38 @@ config::Json samples(const std::vector<double>& values) {
 
 Roofs::Roofs(int threads) : pool_(threads > 0 ? threads : base::default_thread_count()), loops_(kernels::cpu::roof_loops()) {}
 
-Roofs::Roof Roofs::measure(double work_per_round, Task task) {
-  const auto time = [&](int64_t rounds) {
-    const int64_t start = base::now_ns();
-    pool_.for_each(pool_.threads(), [&](int64_t part, int) { task(static_cast<int>(part), rounds); });
-    return std::max<int64_t>(base::now_ns() - start, 1);
+Peak Roofs::measure(double work_per_round, int64_t sample_ns, Task task) {
+  const auto run = [&](int64_t rounds) {
+    std::vector<PartTime> parts(static_cast<size_t>(pool_.threads()));
+    std::atomic<int> arrived{0};
+    pool_.for_each(pool_.threads(), [&](int64_t part, int worker) {
+      ++arrived;
+      for (const int64_t deadline = base::now_ns() + kMeetNs; arrived.load() < pool_.threads() && base::now_ns() < deadline;) {
+      }
+      PartTime& time = parts[static_cast<size_t>(part)];
+      time.worker = worker, time.start_ns = base::now_ns();
+      task(static_cast<int>(part), rounds);
+      time.end_ns = base::now_ns();
+    });
+    return parts;
   };
-  time(1);
-  int64_t rounds = 1;
-  for (int64_t took = time(rounds); took < kSampleNs; took = time(rounds)) rounds *= std::clamp<int64_t>(kSampleNs / took + 1, 2, 64);
-  Roof roof;
-  for (int i = 0; i < kRoofSamples; ++i)
-    roof.samples.push_back(work_per_round * static_cast<double>(rounds) * 1e9 / static_cast<double>(time(rounds)));
-  roof.value = *std::max_element(roof.samples.begin(), roof.samples.end());
-  return roof;
+  return measure_peak(run, work_per_round, {.sample_ns = sample_ns});
 }
 
-Roofs::Roof Roofs::loop(const RoofLoop& loop) {
+Peak Roofs::loop(const RoofLoop& loop) {
   if (loop.run == nullptr) return {};
   constexpr int64_t kRounds = 256;  // of the loop for one of ours: a call costs nothing then
-  return measure(static_cast<double>(loop.operations) * kRounds * pool_.threads(),
+  return measure(static_cast<double>(loop.operations) * kRounds * pool_.threads(), kLoopSampleNs,
                  [&](int, int64_t rounds) { sink_.store(std::bit_cast<uint32_t>(loop.run(rounds * kRounds)), std::memory_order_relaxed); });
 }
 
-const Roofs::Roof& Roofs::bandwidth(std::map<int64_t, Roof>& known, int64_t working_set, bool copy) {
-  const int64_t set = rounded_set(working_set);
-  const auto found = known.find(set);
-  if (found != known.end()) return found->second;
+Peak Roofs::move(int64_t set, bool copy) {
   const int64_t parts = static_cast<int64_t>(pool_.threads()) * (copy ? 2 : 1);
   const int64_t part = std::max(set / parts / kRoofStep, int64_t{1}) * kRoofStep;
   if (static_cast<int64_t>(memory_.size()) < part * parts + 64) memory_.assign(static_cast<size_t>(part * parts + 64), std::byte{1});
   char* const base = aligned(memory_);
   const kernels::cpu::RoofIsa& isa = *loops_.isa;
-  const Roof roof = measure(static_cast<double>(part * parts), [&](int thread, int64_t rounds) {
+  return measure(static_cast<double>(part * parts), kMoveSampleNs, [&](int thread, int64_t rounds) {
     uint32_t all = 0;
     for (int64_t i = 0; i < rounds; ++i) {
       if (copy) {
@@ -83,11 +85,17 @@ const Roofs::Roof& Roofs::bandwidth(std::map<int64_t, Roof>& known, int64_t work
     }
     sink_.store(all, std::memory_order_relaxed);
   });
-  return known.emplace(set, roof).first->second;
 }
 
-double Roofs::read_bandwidth(int64_t working_set) { return bandwidth(read_, working_set, false).value; }
-double Roofs::copy_bandwidth(int64_t working_set) { return bandwidth(copy_, working_set, true).value; }
+double Roofs::bandwidth(std::map<int64_t, Peak>& known, int64_t working_set, bool copy) {
+  const int64_t set = rounded_set(working_set);
+  auto found = known.find(set);
+  if (found == known.end()) found = known.emplace(set, move(set, copy)).first;
+  return found->second.value;
+}
+
+double Roofs::read_bandwidth(int64_t working_set) { return bandwidth(read_, working_set, false); }
+double Roofs::copy_bandwidth(int64_t working_set) { return bandwidth(copy_, working_set, true); }
 
 double Roofs::f32_flops() {
   if (f32_.samples.empty()) f32_ = loop(loops_.isa->multiply_add);
@@ -116,16 +124,39 @@ double Roofs::floor_ns(const Work& work, double working_set) {
   return std::max(moving, computing) * 1e9;
 }
 
+void Roofs::measure_again() {
+  if (!f32_.samples.empty()) f32_ = merged(f32_, loop(loops_.isa->multiply_add));
+  if (!bf16_.samples.empty()) bf16_ = merged(bf16_, loop(loops_.bf16));
+  if (!int8_.samples.empty()) int8_ = merged(int8_, loop(loops_.int8));
+  for (auto& [set, peak] : read_) peak = merged(peak, move(set, false));
+  for (auto& [set, peak] : copy_) peak = merged(peak, move(set, true));
+}
+
+bool Roofs::reliable() const {
+  const auto of_sets = [](const std::map<int64_t, Peak>& peaks) {
+    return std::all_of(peaks.begin(), peaks.end(), [](const auto& entry) { return entry.second.together; });
+  };
+  return f32_.together && bf16_.together && int8_.together && of_sets(read_) && of_sets(copy_);
+}
+
+std::string share_text(double share) { return fmt::format("{:.1f}{}", 100 * share, share > 1.0005 ? "*" : ""); }
+
 config::Json Roofs::json() const {
   config::Json::Object out{{"level", loops_.isa->name}, {"threads", pool_.threads()}};
-  const auto add = [&](const char* name, const Roof& roof) {
-    if (!roof.samples.empty()) out.emplace_back(name, config::Json::Object{{"best", roof.value}, {"samples", samples(roof.samples)}});
+  const auto add = [&](const char* name, const Peak& roof) {
+    if (roof.samples.empty()) return;
+    out.emplace_back(name, config::Json::Object{
+                               {"best", roof.value}, {"samples", samples(roof.samples)}, {"rejected", roof.rejected}, {"together", roof.together}});
   };
   add("f32_flops", f32_), add("bf16_flops", bf16_), add("int8_operations", int8_);
-  const auto add_sets = [&](const char* name, const std::map<int64_t, Roof>& roofs) {
+  const auto add_sets = [&](const char* name, const std::map<int64_t, Peak>& roofs) {
     config::Json::Array list;
     for (const auto& [set, roof] : roofs) {
-      list.push_back(config::Json::Object{{"working_set", set}, {"bytes_per_second", roof.value}, {"samples", samples(roof.samples)}});
+      list.push_back(config::Json::Object{{"working_set", set},
+                                          {"bytes_per_second", roof.value},
+                                          {"samples", samples(roof.samples)},
+                                          {"rejected", roof.rejected},
+                                          {"together", roof.together}});
     }
     out.emplace_back(name, std::move(list));
   };
