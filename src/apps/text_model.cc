@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "evaluate/pictures.h"
 
 namespace lathe::apps {
 Result<TextModel> TextModel::load(const engine::EngineOptions& given) {
@@ -42,26 +43,13 @@ Result<Prompt> TextModel::chat_prompt(const config::Json& messages, const config
   if (!chat) return err(Code::kFailedPrecondition, "{} has no chat template: use --raw", directory);
   LATHE_TRY(const text::MarkedText rendered, chat->render({.messages = &messages, .variables = variables}));
   LATHE_TRY(const std::vector<TokenId> ids, tokenizer->encode_marked(rendered));
-  const TokenId placeholder = engine->info().image_token;
   Prompt prompt;
-  size_t next_image = 0;
-  for (const TokenId id : ids) {
-    if (id != placeholder || placeholder < 0 || image_files.empty()) {
-      prompt.ids.push_back(id);
-      continue;
-    }
-    if (next_image == image_files.size())
-      return err(Code::kInvalidArgument, "the prompt has more image placeholders than the {} pictures given", image_files.size());
-    LATHE_TRY(const media::Image image, base::file_content(media::read_image(image_files[next_image++])));
-    const media::Patches patches = media::preprocess(image, preprocess);
-    LATHE_TRY(models::ImageRows rows,
-              engine->model().encode_image({.patches = patches.values, .height = patches.grid_height, .width = patches.grid_width}));
-    const auto begin = static_cast<int64_t>(prompt.ids.size());
-    prompt.ids.insert(prompt.ids.end(), static_cast<size_t>(rows.rows.dim(0)), placeholder);
-    prompt.images.push_back({.begin = begin, .rows = std::move(rows)});
-  }
-  if (next_image != image_files.size()) {
-    return err(Code::kInvalidArgument, "{} pictures were given, the model's template places {}", image_files.size(), next_image);
+  prompt.ids = ids;
+  if (!image_files.empty()) {
+    const TokenId placeholder = engine->info().image_token;
+    LATHE_TRY(std::vector<models::ImageRows> pictures, base::file_content(evaluate::encode_files(*engine, image_files, preprocess)));
+    LATHE_TRY_VOID(evaluate::expand_placeholders(prompt.ids, placeholder, evaluate::row_counts(pictures)));
+    LATHE_TRY(prompt.images, evaluate::place_pictures(prompt.ids, placeholder, std::move(pictures)));
   }
   prompt.opens_reasoning = think_open >= 0 && !prompt.ids.empty() && prompt.ids.back() == think_open;
   return prompt;

@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/file.h"
 #include "engine/generate.h"
 #include "evaluate/draft_eval.h"
 #include "evaluate/logits.h"
+#include "evaluate/pictures.h"
 
 namespace lathe::evaluate {
 namespace {
@@ -21,11 +23,7 @@ double negative_log_likelihood(std::span<const float> row, TokenId target) {
 Result<BitsPerByte> run_heldout(engine::Engine& engine, const EvalSets& sets, EvalProgress progress) {
   BitsPerByte out;
   std::vector<double> per_row;
-  for (const std::vector<TokenId>& ids : sets.heldout) {
-    for (const TokenId id : ids) {
-      if (id >= engine.info().vocabulary)
-        return err(Code::kInvalidArgument, "held-out row {}: id {} is outside the vocabulary of {}", out.rows, id, engine.info().vocabulary);
-    }
+  for (const auto& [ids, place] : sets.heldout) {
     LogitsJob job{.ids = ids, .chunks = {}, .at = {}, .images = {}};
     job.ids.pop_back();
     LATHE_TRY(const LogitsTable table, compute_logits(engine, job, [](int64_t) {}));
@@ -48,15 +46,8 @@ Result<BitsPerByte> run_heldout(engine::Engine& engine, const EvalSets& sets, Ev
 }
 
 Result<std::vector<engine::PromptImage>> row_images(engine::Engine& engine, const TaskRow& row, const media::PreprocessConfig& preprocess) {
-  std::vector<float> values;
-  std::vector<std::array<int64_t, 3>> grids;
-  for (const std::string& file : row.images) {
-    LATHE_TRY(const media::Image image, media::read_image(file));
-    const media::Patches patches = media::preprocess(image, preprocess);
-    values.insert(values.end(), patches.values.begin(), patches.values.end());
-    grids.push_back({1, patches.grid_height, patches.grid_width});
-  }
-  return place_images(engine, row.prompt, values, grids);
+  LATHE_TRY(std::vector<models::ImageRows> pictures, encode_files(engine, row.images, preprocess));
+  return place_pictures(row.prompt, engine.info().image_token, std::move(pictures));
 }
 
 Result<SetScore> run_set(engine::Engine& engine, const TaskSet& set, const media::PreprocessConfig& preprocess, EvalProgress progress) {
@@ -65,7 +56,9 @@ Result<SetScore> run_set(engine::Engine& engine, const TaskSet& set, const media
     engine::Request request{.prompt = row.prompt, .images = {}, .sampling = {.temperature = 0, .logit_bias = {}}, .stop_tokens = {}};
     request.prompt.insert(request.prompt.end(), row.answer.begin(), row.answer.begin() + row.reasoning);
     request.max_tokens = static_cast<int64_t>(row.answer.size()) - row.reasoning;
-    LATHE_TRY(request.images, row_images(engine, row, preprocess));
+    auto images = row_images(engine, row, preprocess);
+    if (!images) return base::forward_error(base::file_content(std::move(images)), row.place);
+    request.images = std::move(*images);
     LATHE_TRY(const int32_t id, generator.add(std::move(request)));
     (void)id;
   }
@@ -107,7 +100,7 @@ int64_t longest_row(const EvalSets& sets) {
   for (const TaskSet& set : sets.tasks) {
     for (const TaskRow& row : set.rows) longest = std::max(longest, row.length() + 1);
   }
-  for (const auto& ids : sets.heldout) longest = std::max(longest, static_cast<int64_t>(ids.size()));
+  for (const HeldoutRow& row : sets.heldout) longest = std::max(longest, static_cast<int64_t>(row.ids.size()));
   for (const DraftRow& row : sets.drafts)
     longest = std::max(longest, static_cast<int64_t>(row.prompt.size() + std::max<size_t>(row.given.size(), 150)) + 8);
   return longest;
@@ -125,6 +118,7 @@ std::pair<double, double> wilson(int64_t right, int64_t n) {
 
 Result<EvalReport> run_eval(engine::Engine& engine, const EvalSets& sets, const media::PreprocessConfig& preprocess, EvalProgress progress) {
   EvalReport report;
+  LATHE_TRY_VOID(check_eval_sets(sets, engine.info()));
   LATHE_TRY(report.heldout, run_heldout(engine, sets, progress));
   for (const TaskSet& set : sets.tasks) {
     auto score = run_set(engine, set, preprocess, progress);

@@ -1,6 +1,9 @@
 #include "evaluate/eval_sets.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <span>
 
 #include "base/file.h"
 #include "base/limits.h"
@@ -13,20 +16,21 @@ using config::Json;
 
 Result<std::vector<TokenId>> read_ids(const Json& row, const char* key, const std::string& place) {
   const Json* list = row.find(key);
-  if (list == nullptr || !list->is_array()) return err(Code::kInvalidArgument, "{}: '{}' is missing or no list of ids", place, key);
+  if (list == nullptr || !list->is_array()) return err(Code::kDataLoss, "{}: '{}' is missing or no list of ids", place, key);
   std::vector<TokenId> ids;
   ids.reserve(list->as_array().size());
   for (const Json& id : list->as_array()) {
     if (!id.is_int() || id.as_int() < 0 || id.as_int() > INT32_MAX)
-      return err(Code::kInvalidArgument, "{}: '{}' holds {}, expected a token id", place, key, id.dump());
+      return err(Code::kDataLoss, "{}: '{}' holds {}, expected a token id", place, key, id.dump());
     ids.push_back(static_cast<TokenId>(id.as_int()));
   }
   return ids;
 }
 
-/// Rows of a .jsonl file, chosen by number.
+/// Rows of DIRECTORY/SET.jsonl, chosen by number.
 template <class Take>
-Result<void> read_lines(const std::string& path, int64_t every, int64_t rows_max, Take take) {
+Result<void> read_lines(const std::string& directory, const std::string& set, int64_t every, int64_t rows_max, Take take) {
+  const std::string path = directory + "/" + set + ".jsonl";
   LATHE_TRY(const std::string text, base::read_file(path, base::kLimits.json_bytes));
   int64_t number = 0;
   int64_t taken = 0;
@@ -35,8 +39,8 @@ Result<void> read_lines(const std::string& path, int64_t every, int64_t rows_max
     const std::string_view line = std::string_view(text).substr(at, end - at);
     at = end + 1;
     if (line.empty() || number % every != 0) continue;
-    const std::string place = path + " line " + std::to_string(number + 1);
-    auto row = config::parse_json(line);
+    const std::string place = fmt::format("{} line {} (set '{}', row {})", path, number + 1, set, number);
+    auto row = base::file_content(config::parse_json(line));
     if (!row) return base::forward_error(row, place);
     LATHE_TRY(const bool kept, take(*row, number, place));
     taken += kept ? 1 : 0;
@@ -51,19 +55,20 @@ Result<TaskSet> read_task_set(const std::string& directory, const std::string& n
   const auto take = [&](const Json& json, int64_t number, const std::string& place) -> Result<bool> {
     TaskRow row;
     row.number = number;
+    row.place = place;
     LATHE_TRY(row.prompt, read_ids(json, "prompt", place));
     LATHE_TRY(row.answer, read_ids(json, "answer", place));
     const Json* reasoning = json.find("reasoning");
-    if (reasoning == nullptr || !reasoning->is_int()) return err(Code::kInvalidArgument, "{}: 'reasoning' is missing or no integer", place);
+    if (reasoning == nullptr || !reasoning->is_int()) return err(Code::kDataLoss, "{}: 'reasoning' is missing or no integer", place);
     row.reasoning = reasoning->as_int();
     if (row.prompt.empty() || row.reasoning < 0 || row.reasoning >= static_cast<int64_t>(row.answer.size())) {
-      return err(Code::kInvalidArgument, "{}: {} prompt ids, {} answer ids, {} of them given: expected something to score", place, row.prompt.size(),
+      return err(Code::kDataLoss, "{}: {} prompt ids, {} answer ids, {} of them given: expected something to score", place, row.prompt.size(),
                  row.answer.size(), row.reasoning);
     }
     if (const Json* images = json.find("images"); images != nullptr) {
-      if (!images->is_array()) return err(Code::kInvalidArgument, "{}: 'images' is {}, expected a list of file names", place, images->kind_name());
+      if (!images->is_array()) return err(Code::kDataLoss, "{}: 'images' is {}, expected a list of file names", place, images->kind_name());
       for (const Json& image : images->as_array()) {
-        if (!image.is_string()) return err(Code::kInvalidArgument, "{}: 'images' holds {}, expected file names", place, image.dump());
+        if (!image.is_string()) return err(Code::kDataLoss, "{}: 'images' holds {}, expected file names", place, image.dump());
         row.images.push_back(directory + "/" + image.as_string());
       }
     }
@@ -71,49 +76,121 @@ Result<TaskSet> read_task_set(const std::string& directory, const std::string& n
     set.rows.push_back(std::move(row));
     return true;
   };
-  LATHE_TRY_VOID(read_lines(directory + "/" + name + ".jsonl", recall && rows_max != INT64_MAX ? 1 : selection.every, rows_max, take));
+  LATHE_TRY_VOID(read_lines(directory, name, recall && rows_max != INT64_MAX ? 1 : selection.every, rows_max, take));
   return set;
 }
 
 Result<void> read_heldout(const std::string& directory, const EvalSelection& selection, EvalSets& sets) {
-  return read_lines(directory + "/heldout.jsonl", 1, selection.heldout_max, [&](const Json& row, int64_t, const std::string& place) -> Result<bool> {
+  return read_lines(directory, "heldout", 1, selection.heldout_max, [&](const Json& row, int64_t, const std::string& place) -> Result<bool> {
     LATHE_TRY(std::vector<TokenId> ids, read_ids(row, "ids", place));
-    if (ids.size() < 2) return err(Code::kInvalidArgument, "{}: a held-out row needs two ids", place);
-    sets.heldout.push_back(std::move(ids));
+    if (ids.size() < 2) return err(Code::kDataLoss, "{}: 'ids' has {} ids, a held-out row needs two", place, ids.size());
+    sets.heldout.push_back({.ids = std::move(ids), .place = place});
     return true;
   });
 }
 
 Result<void> read_drafts(const std::string& directory, const EvalSelection& selection, EvalSets& sets) {
-  return read_lines(directory + "/draft_prompts.jsonl", selection.every, selection.rows_max,
+  return read_lines(directory, "draft_prompts", selection.every, selection.rows_max,
                     [&](const Json& json, int64_t, const std::string& place) -> Result<bool> {
                       DraftRow row;
                       const Json* kind = json.find("kind");
-                      if (kind == nullptr || !kind->is_string()) return err(Code::kInvalidArgument, "{}: 'kind' is missing or no text", place);
+                      if (kind == nullptr || !kind->is_string()) return err(Code::kDataLoss, "{}: 'kind' is missing or no text", place);
                       row.kind = kind->as_string();
+                      row.place = place;
                       LATHE_TRY(row.prompt, read_ids(json, "prompt", place));
                       LATHE_TRY(row.given, read_ids(json, "greedy_fp8", place));
+                      if (row.prompt.empty()) return err(Code::kDataLoss, "{}: 'prompt' has no ids", place);
                       sets.drafts.push_back(std::move(row));
                       return true;
                     });
 }
 
+/// first_id_never_chosen and stop_ids of the index, both optional.
+Result<void> read_index_ids(const Json& index, EvalSets& sets) {
+  if (const Json* never = index.find("first_id_never_chosen"); never != nullptr) {
+    if (!never->is_int() || never->as_int() < 1 || never->as_int() > INT32_MAX)
+      return err(Code::kDataLoss, "{}: 'first_id_never_chosen' is {}, expected a token id of at least 1", sets.index_file, never->dump());
+    sets.first_id_never_chosen = never->as_int();
+  }
+  if (index.find("stop_ids") != nullptr) {
+    LATHE_TRY(sets.stop_tokens, read_ids(index, "stop_ids", sets.index_file));
+  }
+  return {};
+}
+
+/// `below`: ids from there on do not exist for the model, or are never chosen by it.
+Result<void> check_ids(std::span<const TokenId> ids, int64_t below, const char* what, const std::string& place, const char* why) {
+  for (const TokenId id : ids) {
+    if (id >= below) return err(Code::kDataLoss, "{}: '{}' holds the id {}, {} {}", place, what, id, why, below);
+  }
+  return {};
+}
+
+Result<void> check_no_placeholder(std::span<const TokenId> ids, const models::ModelInfo& model, const char* what, const std::string& place) {
+  if (model.image_token < 0 || std::find(ids.begin(), ids.end(), model.image_token) == ids.end()) return {};
+  return err(Code::kDataLoss, "{}: '{}' holds the image placeholder {}, which only a prompt with pictures may", place, what, model.image_token);
+}
+
+int64_t placeholder_runs(std::span<const TokenId> ids, TokenId placeholder) {
+  int64_t runs = 0;
+  for (size_t i = 0; i < ids.size(); ++i) runs += ids[i] == placeholder && (i == 0 || ids[i - 1] != placeholder) ? 1 : 0;
+  return runs;
+}
+
+constexpr const char* kOutside = "outside the vocabulary of";
+constexpr const char* kNeverChosen = "which no model chooses: ids are chosen below";
+
+Result<void> check_task(const TaskRow& row, int64_t chosen_below, const models::ModelInfo& model) {
+  LATHE_TRY_VOID(check_ids(row.prompt, model.vocabulary, "prompt", row.place, kOutside));
+  LATHE_TRY_VOID(check_ids(row.answer, model.vocabulary, "answer", row.place, kOutside));
+  const auto scored = std::span(row.answer).subspan(static_cast<size_t>(row.reasoning));
+  LATHE_TRY_VOID(check_ids(scored, chosen_below, "answer", row.place, kNeverChosen));
+  LATHE_TRY_VOID(check_no_placeholder(row.answer, model, "answer", row.place));
+  if (!row.images.empty() && !model.has_vision) return err(Code::kDataLoss, "{}: 'images' names pictures, the model has no vision tower", row.place);
+  const int64_t runs = model.image_token < 0 ? 0 : placeholder_runs(row.prompt, model.image_token);
+  if (runs != static_cast<int64_t>(row.images.size())) {
+    return err(Code::kDataLoss, "{}: 'prompt' has {} runs of the image placeholder {}, 'images' names {} pictures", row.place, runs,
+               model.image_token, row.images.size());
+  }
+  return {};
+}
+
 }  // namespace
+
+Result<void> check_eval_sets(const EvalSets& sets, const models::ModelInfo& model) {
+  const int64_t chosen_below = sets.first_id_never_chosen > 0 ? sets.first_id_never_chosen : model.vocabulary;
+  if (chosen_below > model.vocabulary) {
+    return err(Code::kDataLoss, "{}: 'first_id_never_chosen' is {}, outside the vocabulary of {}", sets.index_file, chosen_below, model.vocabulary);
+  }
+  LATHE_TRY_VOID(check_ids(sets.stop_tokens, model.vocabulary, "stop_ids", sets.index_file, kOutside));
+  for (const TaskSet& set : sets.tasks) {
+    for (const TaskRow& row : set.rows) LATHE_TRY_VOID(check_task(row, chosen_below, model));
+  }
+  for (const HeldoutRow& row : sets.heldout) {
+    LATHE_TRY_VOID(check_ids(row.ids, model.vocabulary, "ids", row.place, kOutside));
+    LATHE_TRY_VOID(check_no_placeholder(row.ids, model, "ids", row.place));
+  }
+  for (const DraftRow& row : sets.drafts) {
+    LATHE_TRY_VOID(check_ids(row.prompt, model.vocabulary, "prompt", row.place, kOutside));
+    LATHE_TRY_VOID(check_ids(row.given, model.vocabulary, "greedy_fp8", row.place, kOutside));
+    LATHE_TRY_VOID(check_no_placeholder(row.prompt, model, "prompt", row.place));
+    LATHE_TRY_VOID(check_no_placeholder(row.given, model, "greedy_fp8", row.place));
+  }
+  return {};
+}
 
 Result<EvalSets> read_eval_sets(const std::string& directory, const EvalSelection& selection) {
   const std::string index_file = directory + "/index.json";
-  LATHE_TRY(const Json index, config::read_json_file(index_file));
+  LATHE_TRY(const Json index, base::file_content(config::read_json_file(index_file)));
   const Json* names = index.find("sets");
   const Json* bytes = index.find("bytes_per_token_of_evaluate");
   if (names == nullptr || !names->is_object() || bytes == nullptr || !bytes->is_number() || bytes->as_double() <= 0) {
-    return err(Code::kInvalidArgument, "{}: expected 'sets' (an object) and 'bytes_per_token_of_evaluate' (a positive number)", index_file);
+    return err(Code::kDataLoss, "{}: expected 'sets' (an object) and 'bytes_per_token_of_evaluate' (a positive number)", index_file);
   }
   EvalSets sets;
+  sets.index_file = index_file;
   sets.bytes_per_token = bytes->as_double();
-  if (const Json* never = index.find("first_id_never_chosen"); never != nullptr && never->is_int()) sets.first_id_never_chosen = never->as_int();
-  if (index.find("stop_ids") != nullptr) {
-    LATHE_TRY(sets.stop_tokens, read_ids(index, "stop_ids", index_file));
-  }
+  LATHE_TRY_VOID(read_index_ids(index, sets));
   const auto wanted = [&](const std::string& name) {
     return selection.names.empty() || std::find(selection.names.begin(), selection.names.end(), name) != selection.names.end();
   };
@@ -128,7 +205,7 @@ Result<EvalSets> read_eval_sets(const std::string& directory, const EvalSelectio
       LATHE_TRY_VOID(read_drafts(directory, selection, sets));
     } else {
       LATHE_TRY(TaskSet set, read_task_set(directory, name, selection));
-      if (set.rows.empty() && selection.length_max == INT64_MAX) return err(Code::kInvalidArgument, "set '{}' in {} has no rows", name, directory);
+      if (set.rows.empty() && selection.length_max == INT64_MAX) return err(Code::kDataLoss, "set '{}' in {} has no rows", name, directory);
       if (!set.rows.empty()) sets.tasks.push_back(std::move(set));
     }
   }

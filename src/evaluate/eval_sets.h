@@ -6,6 +6,7 @@
 
 #include "base/ids.h"
 #include "base/result.h"
+#include "models/model.h"
 
 namespace lathe::evaluate {
 
@@ -16,6 +17,7 @@ struct TaskRow {
   std::vector<TokenId> answer;
   int64_t reasoning = 0;
   std::vector<std::string> images;  ///< full paths, in the order of their runs of placeholders
+  std::string place;                ///< file, line, set and row, for messages
   int64_t length() const { return static_cast<int64_t>(prompt.size() + answer.size()); }
 };
 struct TaskSet {
@@ -27,15 +29,22 @@ struct DraftRow {
   std::string kind;  ///< "text" or "chat"
   std::vector<TokenId> prompt;
   std::vector<TokenId> given;  ///< a text that was generated before, to be judged as it is
+  std::string place;
+};
+
+struct HeldoutRow {
+  std::vector<TokenId> ids;
+  std::string place;
 };
 
 struct EvalSets {
   std::vector<TaskSet> tasks;  ///< recall sets included, by name
-  std::vector<std::vector<TokenId>> heldout;
+  std::vector<HeldoutRow> heldout;
   std::vector<DraftRow> drafts;
   double bytes_per_token = 0;  ///< of the held-out rows
   std::vector<TokenId> stop_tokens;
   int64_t first_id_never_chosen = 0;  ///< ids from here on are padding rows; 0: none said
+  std::string index_file;             ///< for messages
 };
 
 /// Which rows to read.
@@ -48,7 +57,11 @@ struct EvalSelection {
   int64_t length_max = INT64_MAX;  ///< rows with more ids are left out
 };
 
-/// Errors: not_found, invalid_argument naming file, line and field.
+/// Errors: not_found, invalid_argument (a set that is not there), data_loss naming file, line, set, row and field.
 Result<EvalSets> read_eval_sets(const std::string& directory, const EvalSelection& selection);
+
+/// Can this model be judged by these rows? All ids are rows of its vocabulary, what must be chosen can be chosen, every run of image placeholders has its
+/// picture. Errors: data_loss naming the place and the value.
+Result<void> check_eval_sets(const EvalSets& sets, const models::ModelInfo& model);
 
 }  // namespace lathe::evaluate

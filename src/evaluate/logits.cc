@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "evaluate/pictures.h"
 #include "models/model.h"
 
 namespace lathe::evaluate {
@@ -148,35 +149,8 @@ Result<std::vector<int64_t>> resolve_positions(std::span<const int64_t> position
 
 Result<std::vector<engine::PromptImage>> place_images(engine::Engine& engine, std::span<const TokenId> ids, std::span<const float> patches,
                                                       std::span<const std::array<int64_t, 3>> grids) {
-  const models::ModelInfo& info = engine.info();
-  std::vector<engine::PromptImage> images;
-  size_t at = 0;
-  size_t patch = 0;
-  for (const auto& [steps, height, width] : grids) {
-    if (steps < 1 || height < 1 || width < 1 || steps > (1 << 20) || height > (1 << 20) || width > (1 << 20) / height) {
-      return err(Code::kInvalidArgument, "grid {} x {} x {} is out of range", steps, height, width);
-    }
-    const auto values = static_cast<size_t>(steps * height * width * info.patch_values);
-    if (patch + values > patches.size()) {
-      return err(Code::kInvalidArgument, "grids name more patches than the {} values given hold", patches.size());
-    }
-    LATHE_TRY(models::ImageRows rows,
-              engine.model().encode_image({.patches = patches.subspan(patch, values), .steps = steps, .height = height, .width = width}));
-    patch += values;
-    while (at < ids.size() && ids[at] != info.image_token) ++at;
-    const auto count = static_cast<size_t>(rows.rows.dim(0));
-    for (size_t i = 0; i < count; ++i) {
-      if (at + i >= ids.size() || ids[at + i] != info.image_token) {
-        return err(Code::kInvalidArgument, "picture {} has {} rows, but the prompt has only {} placeholders of id {} in place", images.size(), count,
-                   i, info.image_token);
-      }
-    }
-    images.push_back({.begin = static_cast<int64_t>(at), .rows = std::move(rows)});
-    at += count;
-  }
-  if (patch != patches.size())
-    return err(Code::kInvalidArgument, "{} patch values are left over after {} pictures", patches.size() - patch, grids.size());
-  return images;
+  LATHE_TRY(std::vector<models::ImageRows> pictures, encode_patches(engine, patches, grids));
+  return place_pictures(ids, engine.info().image_token, std::move(pictures));
 }
 
 }  // namespace lathe::evaluate

@@ -35,6 +35,7 @@ struct PreprocessConfig {
   float std[3] = {0.26862954f, 0.26130258f, 0.27577711f};
   float rescale = 1.0f / 255.0f;
 };
+/// Steps that are switched off, other resampling than bicubic and numbers without sense are errors that name key and value; unknown keys are warned of.
 Result<PreprocessConfig> parse_preprocess_config(const config::Json& json);
 /// FOLDER/preprocessor_config.json; the released values if there is none. Messages name the file.
 Result<PreprocessConfig> read_preprocess_config(const std::string& folder);

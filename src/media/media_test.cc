@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "base/file.h"
+#include "base/log.h"
 #include "media/image.h"
 
 namespace lathe::media {
@@ -65,8 +66,51 @@ TEST(Png, BadFilesEndInASentence) {
 }
 
 TEST(Config, ErrorsNameTheKey) {
-  EXPECT_NE(parse_preprocess_config(config::parse_json(R"({"patch_size":0})").value()).error().message.find("patch_size"), std::string::npos);
-  EXPECT_NE(parse_preprocess_config(config::parse_json(R"({"image_std":[1,0,1]})").value()).error().message.find("image_std"), std::string::npos);
+  const auto parse = [](const std::string& text) { return parse_preprocess_config(config::parse_json(text).value()); };
+  struct Bad {
+    const char *key, *value;
+  };
+  for (const Bad& bad : {Bad{"patch_size", "0"},
+                         Bad{"image_std", "[1,0,1]"},
+                         Bad{"image_std", "[1,-1,1]"},
+                         Bad{"image_std", "[1,1e-50,1]"},
+                         Bad{"image_std", "[1,1]"},
+                         Bad{"image_mean", "[1,1e300,1]"},
+                         Bad{"image_mean", "0.5"},
+                         Bad{"rescale_factor", "0"},
+                         Bad{"rescale_factor", "-0.0039"},
+                         Bad{"rescale_factor", "255"},
+                         Bad{"rescale_factor", "1e-300"},
+                         Bad{"rescale_factor", "\"x\""},
+                         Bad{"resample", "2"},
+                         Bad{"resample", "\"bicubic\""},
+                         Bad{"do_resize", "false"},
+                         Bad{"do_rescale", "false"},
+                         Bad{"do_normalize", "false"},
+                         Bad{"do_normalize", "1"},
+                         Bad{"do_convert_rgb", "false"},
+                         Bad{"do_convert_rgb", "null"},
+                         Bad{"min_image_tokens", "9000"},
+                         Bad{"max_image_tokens", "8"}}) {
+    const auto parsed = parse(std::string("{\"") + bad.key + "\":" + bad.value + "}");
+    ASSERT_FALSE(parsed) << bad.key << bad.value;
+    EXPECT_NE(parsed.error().message.find(std::string("'") + bad.key + "'"), std::string::npos) << parsed.error().message;
+  }
+  EXPECT_NE(parse(R"({"resample":2})").error().message.find("is 2"), std::string::npos);
+  EXPECT_TRUE(parse(R"({"resample":3,"do_resize":true,"do_rescale":true,"do_normalize":true,"do_convert_rgb":true,"rescale_factor":0.0039})"));
+}
+
+TEST(Config, UnknownKeysAreWarnedOf) {
+  struct Sink final : base::LogSink {
+    void write(base::LogLevel, std::string_view message) override { lines += std::string(message) + "\n"; }
+    std::string lines;
+  } sink;
+  base::set_log_sink(&sink);
+  const auto parsed = parse_preprocess_config(config::parse_json(R"({"crop_size":{"height":224},"processor_class":"X","patch_size":14})").value());
+  base::set_log_sink(nullptr);
+  EXPECT_TRUE(parsed);
+  EXPECT_NE(sink.lines.find("'crop_size'"), std::string::npos);
+  EXPECT_EQ(sink.lines.find("processor_class"), std::string::npos);
 }
 
 }  // namespace

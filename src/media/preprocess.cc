@@ -4,6 +4,7 @@
 #include "base/check.h"
 #include "base/file.h"
 #include "base/limits.h"
+#include "base/log.h"
 #include "media/image.h"
 
 namespace lathe::media {
@@ -19,17 +20,42 @@ Result<void> read_int(const config::Json& json, const char* key, int64_t low, in
   return {};
 }
 
-Result<void> read_triple(const config::Json& json, const char* key, bool positive, float (&out)[3]) {
+Result<void> read_triple(const config::Json& json, const char* key, double low, double high, float (&out)[3]) {
   const config::Json* value = json.find(key);
   if (value == nullptr) return {};
   const bool fits = value->is_array() && value->as_array().size() == 3 &&
-                    std::all_of(value->as_array().begin(), value->as_array().end(), [&](const config::Json& v) {
-                      return v.is_number() && std::isfinite(v.as_double()) && (!positive || v.as_double() > 0);
-                    });
+                    std::all_of(value->as_array().begin(), value->as_array().end(),
+                                [&](const config::Json& v) { return v.is_number() && v.as_double() >= low && v.as_double() <= high; });
   if (!fits)
-    return err(Code::kInvalidArgument, "preprocessor config: '{}' is {}, expected three {}numbers", key, value->dump(), positive ? "positive " : "");
+    return err(Code::kInvalidArgument, "preprocessor config: '{}' is {}, expected three numbers from {} to {}", key, value->dump(), low, high);
   for (size_t i = 0; i < 3; ++i) out[i] = static_cast<float>(value->as_array()[i].as_double());
   return {};
+}
+
+/// Steps of the pipeline that this program always takes: a file that switches one off means other pixels than these.
+Result<void> check_fixed(const config::Json& json) {
+  for (const char* key : {"do_resize", "do_rescale", "do_normalize", "do_convert_rgb"}) {
+    const config::Json* value = json.find(key);
+    if (value != nullptr && !(value->is_bool() && value->as_bool()))
+      return err(Code::kInvalidArgument, "preprocessor config: '{}' is {}, only true is supported", key, value->dump());
+  }
+  constexpr int64_t kBicubic = 3;
+  const config::Json* resample = json.find("resample");
+  if (resample != nullptr && !(resample->is_int() && resample->as_int() == kBicubic))
+    return err(Code::kInvalidArgument, "preprocessor config: 'resample' is {}, only {} (bicubic) is supported", resample->dump(), kBicubic);
+  return {};
+}
+
+/// Keys that nothing here reads. Those of other processors change the pixels (crop_size, min_pixels …), names of classes do not.
+void warn_unknown(const config::Json& json) {
+  static constexpr std::string_view kKnown[] = {"patch_size",       "temporal_patch_size",  "merge_size",      "min_image_tokens",
+                                                "max_image_tokens", "image_mean",           "image_std",       "rescale_factor",
+                                                "do_resize",        "do_rescale",           "do_normalize",    "do_convert_rgb",
+                                                "resample",         "image_processor_type", "processor_class", "feature_extractor_type"};
+  for (const auto& [key, value] : json.as_object()) {
+    if (std::find(std::begin(kKnown), std::end(kKnown), key) != std::end(kKnown)) continue;
+    base::log(base::LogLevel::kWarning, "preprocessor config: '{}' is not known and has no effect", base::one_line(key));
+  }
 }
 
 int64_t floor_int(double value) { return static_cast<int64_t>(std::floor(value)); }
@@ -83,15 +109,24 @@ Result<PreprocessConfig> parse_preprocess_config(const config::Json& json) {
   LATHE_TRY_VOID(read_int(json, "merge_size", 1, 16, merge));
   LATHE_TRY_VOID(read_int(json, "min_image_tokens", 1, 1 << 20, config.min_image_tokens));
   LATHE_TRY_VOID(read_int(json, "max_image_tokens", config.min_image_tokens, 1 << 20, config.max_image_tokens));
-  LATHE_TRY_VOID(read_triple(json, "image_mean", false, config.mean));
-  LATHE_TRY_VOID(read_triple(json, "image_std", true, config.std));
+  if (config.max_image_tokens < config.min_image_tokens) {
+    return err(Code::kInvalidArgument, "preprocessor config: 'min_image_tokens' is {}, more than max_image_tokens, {}", config.min_image_tokens,
+               config.max_image_tokens);
+  }
+  // Of rescaled pixels, which lie between 0 and 1.
+  LATHE_TRY_VOID(read_triple(json, "image_mean", -16, 16, config.mean));
+  LATHE_TRY_VOID(read_triple(json, "image_std", 1e-3, 16, config.std));
+  LATHE_TRY_VOID(check_fixed(json));
   if (const config::Json* rescale = json.find("rescale_factor"); rescale != nullptr) {
-    if (!rescale->is_number()) return err(Code::kInvalidArgument, "preprocessor config: 'rescale_factor' is {}, expected a number", rescale->dump());
+    // 1/255 in practice; 1/65535 to 1 is what could make sense.
+    if (!rescale->is_number() || !(rescale->as_double() >= 1.0 / 65535) || !(rescale->as_double() <= 1))
+      return err(Code::kInvalidArgument, "preprocessor config: 'rescale_factor' is {}, expected a number from 1/65535 to 1", rescale->dump());
     config.rescale = static_cast<float>(rescale->as_double());
   }
   config.patch_size = static_cast<int32_t>(patch);
   config.temporal_patch_size = static_cast<int32_t>(temporal);
   config.merge_size = static_cast<int32_t>(merge);
+  warn_unknown(json);
   return config;
 }
 
