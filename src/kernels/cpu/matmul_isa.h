@@ -42,6 +42,9 @@ struct DirectArgs {
   int64_t row_bytes = 0;          ///< from row to row
   int64_t present = 0;            ///< rows of the panel that the matrix has, at least 1
   int64_t bytes = 0;              ///< of the leaf in a row
+  int64_t turn = 0;               ///< bytes of the leaf before this one: the line to ask for lies `ahead` of it; the others: `wrap`
+  int64_t ahead = 0;
+  int64_t wrap = 0;
   const float* scales = nullptr;  ///< null, or one factor per block along the leaf, the same for all rows of the panel
   int64_t first_block = 0;        ///< bytes of the leaf in its first block
   int64_t block = 0;              ///< bytes of a block

@@ -19,6 +19,7 @@ namespace lathe::kernels::cpu {
 namespace {
 
 constexpr int64_t kSegment = 128;
+constexpr int64_t kPrefetchBytes = 512;  // of each row of a group: what covers the latency of memory
 
 struct Level {
   const MatmulIsa* base = nullptr;
@@ -155,6 +156,7 @@ class PanelSource {
       args.scales = static_cast<const float*>(matrix_->scales.data) + row_block * matrix_->scales.step(0) + column / matrix_->block_cols;
       args.first_block = left * element_bytes_, args.block = matrix_->block_cols * element_bytes_;
     }
+    set_prefetch(begin == 0 && end == channels(), args);
     direct_[count](args);
     return true;
   }
@@ -170,6 +172,13 @@ class PanelSource {
   }
 
  private:
+  /// Leaves: the next one of the same rows. Whole rows: further on in the row, or in the groups below.
+  void set_prefetch(bool whole, DirectArgs& args) const {
+    const int64_t group = width() / 2 * args.row_bytes, below = kPrefetchBytes / args.bytes, rest = kPrefetchBytes % args.bytes;
+    args.turn = whole ? args.bytes - rest : 0;
+    args.ahead = below * group + rest;
+    args.wrap = whole ? args.ahead + group - args.bytes : args.bytes;
+  }
   void load_scales(int64_t first, int64_t last, int64_t begin, float* out) const {
     const int64_t column = (begin + matrix_->col_offset) / matrix_->block_cols;
     const float* const scales = static_cast<const float*>(matrix_->scales.data) + column;
