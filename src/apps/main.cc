@@ -83,9 +83,9 @@ void add_run(CLI::App& app, CommandLine& line) {
   verb->add_flag("--raw", run.raw, "No chat template: the text as it is, special tokens parsed.");
   verb->add_option("--system", run.system, "System prompt.")->type_name("TEXT");
   verb->add_option("--reasoning-effort", run.reasoning_effort, "low, high or max (what the model's template tells apart).")->type_name("EFFORT");
-  verb->add_option("--image", run.images, "Pictures of the first turn (PNG).")->type_name("FILE");
-  verb->add_option("--stop", run.stop, "End the answer before this text; may be repeated.")->type_name("TEXT");
-  verb->add_option("--logit-bias", run.logit_bias, "ID=VALUE, added to a token's logit; may be repeated.")->type_name("ID=VALUE");
+  verb->add_option("--image", run.images, "Pictures of the first turn (PNG).")->type_name("FILE")->default_str("");
+  verb->add_option("--stop", run.stop, "End the answer before this text; may be repeated.")->type_name("TEXT")->default_str("");
+  verb->add_option("--logit-bias", run.logit_bias, "ID=VALUE, added to a token's logit; may be repeated.")->type_name("ID=VALUE")->default_str("");
   verb->add_flag("--hide-reasoning", run.hide_reasoning, "Show the answer only.");
   verb->add_flag("--ignore-eos", run.ignore_eos, "Go on behind stop tokens.");
   verb->add_flag("--json", run.json, "One JSON object with text, usage and timings.");
@@ -98,23 +98,24 @@ void add_others(CLI::App& app, CommandLine& line) {
   logits->add_option("--out", line.logits.out_file, "Where to write `logits` (safetensors); required.")->type_name("FILE");
   logits->add_option("--chunks", line.logits.chunks, "Sizes of the prefill chunks; what remains is a last one. Default: all at once.")
       ->type_name("N,N,…");
-  logits->add_option("--decode-from", line.logits.decode_from, "Decode token by token from this position on. Default: never.")->type_name("N");
+  logits->add_option("--decode-from", line.logits.decode_from, "Decode token by token from this position on. Default: never.")
+      ->type_name("N")
+      ->default_str("");
   logits->add_option("--at", line.logits.at, "Positions to write; negative ones count from the end. Default: all.")->type_name("P,P,…");
   logits->add_option("--pixels", line.logits.pixels, "Pictures: pixel_values [patches, C·T·P·P] and grid [n, 3].")->type_name("FILE");
   logits->add_flag("--mtp", line.logits.draft, "Also the draft layer's logits, as `mtp_logits`.");
 
   CLI::App* inspect = add_verb(app, line, "inspect", "Dimensions, sizes, work per token, cache bytes, chosen kernels.", {"engine", "log"});
   inspect->get_option("MODEL")->description("Model directory, or a config.json alone (default: the built-in model); -m is the same.");
-  inspect->add_option("--batch", line.inspect.batch, "Sequences that decode together, for bytes per step. Default: 1.")
+  inspect->add_option("--batch", line.inspect.batch, "Sequences that decode together, for bytes per step.")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
   inspect->add_flag("--json", line.inspect.json, "As JSON.");
 
   CLI::App* eval = add_verb(app, line, "eval", "Quality: bits per byte, exact answers, recall, draft acceptance.", {"engine", "log"});
   eval->add_option("--sets", line.eval.sets, "Folder with evaluation sets (default: the built-in model's).")->type_name("DIR");
   eval->add_option("--only", line.eval.names, "Names of sets, separated by commas.")->type_name("A,B,…");
-  eval->add_option("--every", line.eval.every, "Take every n-th row. Default: 1.")->check(CLI::Range(int64_t{1}, int64_t{1} << 30));
-  eval->add_option("--rows", line.eval.rows_max, "At most so many rows of each set; 0, the default: all.")
-      ->check(CLI::Range(int64_t{0}, int64_t{1} << 30));
+  eval->add_option("--every", line.eval.every, "Take every n-th row.")->check(CLI::Range(int64_t{1}, int64_t{1} << 30));
+  eval->add_option("--rows", line.eval.rows_max, "At most so many rows of each set; 0: all.")->check(CLI::Range(int64_t{0}, int64_t{1} << 30));
   eval->add_option("--compare", line.eval.compare, "Report of another run (--json) to compare with, row by row.")->type_name("FILE");
   eval->add_flag("--json", line.eval.json, "As JSON.");
 
@@ -228,6 +229,7 @@ int run_program(int argc, char** argv) {
       "lists them all. LATHE_BUILTIN and LATHE_EVAL_SETS name other folders than those that come with the program.\n"
       "Exit codes: 0 done, 1 failure (a file is missing or wrong, not enough memory, a check failed), 2 usage (a flag or value), 130 interrupted.");
   app.require_subcommand(1);
+  app.option_defaults()->always_capture_default();
   const std::vector<std::string> arguments(argv + 1, argv + argc);
   app.failure_message([&arguments](const CLI::App* failed, const CLI::Error& error) { return usage_message(failed, error, arguments); });
   add_run(app, line);

@@ -47,7 +47,7 @@ class GoodPaths(unittest.TestCase):
         self.assertTrue(self.lathe.good("--version").startswith("lathe "))
         for words in ("Exit codes", "LATHE_BUILTIN", "--settings", "config schema"):
             self.assertIn(words, self.lathe.good("--help"))
-        self.assertIn("0, the default: all", self.lathe.good("eval", "--help"))
+        self.assertIn("each set; 0: all", self.lathe.good("eval", "--help"))
         self.assertNotIn("default )", self.lathe.good("run", "--help"))
 
     def test_greedy_is_the_golden_text(self):
