@@ -288,7 +288,9 @@ void launch_product_mma(const ProductArgs* args, int count, void* stream);
 void launch_product_wgmma(const ProductArgs* args, int count, void* stream);
 /// Bytes of shared memory that a block of a cluster may have, and those of its list of experts.
 inline constexpr int64_t kClusterSharedMax = 227 * 1024;
-inline constexpr int64_t kClusterJobBytes = 3712;
+inline constexpr int64_t kClusterJobBytes = 1920;
+/// Rows times experts of a row that it can list.
+inline constexpr int64_t kMoePairsMax = 400'000;
 /// Input channels beyond which launch_product_wgmma and the experts have no room for x.
 inline constexpr int kClusterColsMax = 8192;
 

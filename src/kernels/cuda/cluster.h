@@ -8,23 +8,31 @@ namespace lathe::kernels::cuda {
 
 #ifdef LATHE_CUDA_EMULATED
 
-/// All threads of the cluster wait for each other; barriers made before are known to all after.
-inline void cluster_barrier() { emulated::cluster_arrive(), emulated::cluster_wait(); }
+inline void cluster_arrive() { emulated::cluster_arrive(); }
+inline void cluster_wait() { emulated::cluster_wait(); }
+inline void launch_next() {}
+inline void wait_for_inputs() {}
 inline void send_floats(float* at, int rank, float a, float b, Barrier* done) {
   auto* const to = static_cast<float*>(emulated::remote_shared(at, rank));
   to[0] = a, to[1] = b;
   barrier_bytes(static_cast<Barrier*>(emulated::remote_shared(done, rank)), 8);
 }
+inline void send_floats(float* at, int rank, float4 v, Barrier* done) { send_floats(at, rank, v.x, v.y, done), send_floats(at + 2, rank, v.z, v.w, done); }
 inline void arrive_remote(Barrier* b, int rank) { barrier_arrive(static_cast<Barrier*>(emulated::remote_shared(b, rank))); }
 inline void wgmma_begin() {}
 inline void wgmma_end() {}
 
 #else
 
-/// All threads of the cluster wait for each other; barriers made before are known to all after.
-__device__ __forceinline__ void cluster_barrier() {
-  asm volatile("fence.mbarrier_init.release.cluster;\nbarrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+/// All threads of the cluster meet, in two halves; barriers made before the first are known to all after the second, other stores are not waited for.
+__device__ __forceinline__ void cluster_arrive() {
+  asm volatile("fence.mbarrier_init.release.cluster;\nbarrier.cluster.arrive.relaxed.aligned;" ::: "memory");
 }
+__device__ __forceinline__ void cluster_wait() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
+/// The next launch of the stream may begin if it was launched to overlap.
+__device__ __forceinline__ void launch_next() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
+/// All launches before this one are complete and their stores seen. Before it a kernel may read what no launch writes, and write nothing.
+__device__ __forceinline__ void wait_for_inputs() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 /// Two floats to where `at` lies in the shared memory of block `rank` of the cluster (8-byte aligned), announced as 8 bytes to the barrier `done` there.
 __device__ __forceinline__ void send_floats(float* at, int rank, float a, float b, Barrier* done) {
   asm volatile(
@@ -35,6 +43,18 @@ __device__ __forceinline__ void send_floats(float* at, int rank, float a, float 
       "st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [there], {%3, %4}, [bar];\n"
       "}\n" ::"r"(shared_address(at)),
       "r"(shared_address(done)), "r"(rank), "f"(a), "f"(b)
+      : "memory");
+}
+/// Four, 16-byte aligned.
+__device__ __forceinline__ void send_floats(float* at, int rank, float4 v, Barrier* done) {
+  asm volatile(
+      "{\n"
+      ".reg .b32 there, bar;\n"
+      "mapa.shared::cluster.u32 there, %0, %2;\n"
+      "mapa.shared::cluster.u32 bar, %1, %2;\n"
+      "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [there], {%3, %4, %5, %6}, [bar];\n"
+      "}\n" ::"r"(shared_address(at)),
+      "r"(shared_address(done)), "r"(rank), "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w)
       : "memory");
 }
 /// One arrival at the barrier that lies there in block `rank`.

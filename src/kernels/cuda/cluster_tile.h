@@ -27,7 +27,7 @@ struct ClusterShape {
   static constexpr int kRows = 32 * kBlocks;                 // of a tile
   static constexpr int kGroups = kBlocks / 2;                // of 64 rows, beside each other in a block
   static constexpr int kHeld = kSegments / kBlocks;          // segments of a block
-  static constexpr int kStages = kTokens <= 16 && !(kTokens == 16 && kLong) ? 4 : 2;  // of the ring: 16 rows x 128 bytes a warp
+  static constexpr int kStages = kTokens == 8 ? 4 : (kLong ? 2 : (kTokens == 16 ? 4 : 3));  // of the ring: 16 rows x 128 bytes a warp
   static constexpr int kExchanged = kTokens > 16 && kLong ? 16 : kTokens;             // tokens whose sums are exchanged at one time
   static constexpr int kPasses = kTokens / kExchanged;
   static constexpr int kPartFloats = kSegments * 32 * kExchanged;
@@ -46,6 +46,18 @@ constexpr int64_t cluster_shared(int cols) {
   using Shape = ClusterShape<kTokens, kLong>;
   return Shape::kFixed + int64_t{segment_channels(cols)} * Shape::kHeld * kTokens * 2;
 }
+
+/// Weight rows from one on: where it begins, bytes from row to row, how many the matrix still has (≤ 0: it ended before).
+struct RowsFrom {
+  const char* at;
+  int64_t stride;
+  int left;
+};
+
+/// A tile of a list of work: row tile `tile` of matrix (or expert) `item` for token tile `tokens`.
+struct TileCursor {
+  int item, tile, tokens;
+};
 
 /// Rows of x for a tile: token i is row first + i, or index[i] / divisor.
 struct ClusterX {
@@ -84,59 +96,95 @@ __device__ void stage_x(const ClusterX& from, int begin, int end, char* to, int 
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int chunks = (end - begin + kChunk - 1) / kChunk;
   const bool aligned = from.stride % 4 == 0 && reinterpret_cast<uintptr_t>(from.x) % 16 == 0;
-  for (int i = warp; i < chunks * (kTokens / 8); i += warps) {
-    const int chunk = i % chunks;
-    const int eight = i / chunks;
-    const int token = eight * 8 + lane / 4;
-    const bool there = token < from.count;
-    const float* x = from.x;
-    if (there) {
-      x += static_cast<int64_t>(from.index != nullptr ? from.index[token] / from.divisor : from.first + token) * from.stride + begin + chunk * kChunk +
-           lane % 4 * kEach;
+  const int count = chunks * (kTokens / 8);
+  constexpr int kTogether = kFp8 ? 2 : 4;  // loads of several chunks on their way
+  for (int first = warp; first < count; first += kTogether * warps) {
+    float4 v[kTogether][kEach / 4];
+#pragma unroll
+    for (int n = 0; n < kTogether; ++n) {
+      const int i = first + n * warps;
+      const int token = i / chunks * 8 + lane / 4;
+      const bool there = i < count && token < from.count;
+      const float* x = from.x;
+      if (there) {
+        x += static_cast<int64_t>(from.index != nullptr ? from.index[token] / from.divisor : from.first + token) * from.stride + begin +
+             i % chunks * kChunk + lane % 4 * 4;
+      }
+#pragma unroll
+      for (int j = 0; j < kEach / 4; ++j) {
+        v[n][j] = make_float4(0, 0, 0, 0);
+        if (there) v[n][j] = aligned ? *reinterpret_cast<const float4*>(x + 16 * j) : make_float4(x[16 * j], x[16 * j + 1], x[16 * j + 2], x[16 * j + 3]);
+      }
     }
 #pragma unroll
-    for (int j = 0; j < kEach / 4; ++j) {
-      float4 v = make_float4(0, 0, 0, 0);
-      if (there) v = aligned ? *reinterpret_cast<const float4*>(x + 4 * j) : make_float4(x[4 * j], x[4 * j + 1], x[4 * j + 2], x[4 * j + 3]);
-      char* const place = to + (chunk * (kEach / 4) + j) * operand_bytes(kTokens) + eight * 256 + lane / 4 * 16 + lane % 4 * 4;
-      constexpr float kUp = 0x1p64f;
-      *reinterpret_cast<unsigned*>(place) = kFp8 ? pack_two(v.x * kUp, v.z * kUp) : pack_two(v.x, v.y);
-      *reinterpret_cast<unsigned*>(place + 128) = kFp8 ? pack_two(v.y * kUp, v.w * kUp) : pack_two(v.z, v.w);
+    for (int n = 0; n < kTogether; ++n) {
+      const int i = first + n * warps;
+      if (i >= count) break;
+#pragma unroll
+      for (int j = 0; j < kEach / 4; ++j) {
+        const int four = j * 4 + lane % 4;  // channels of the chunk: word four % (kEach / 4) of lane four / (kEach / 4)
+        char* const place = to + (i % chunks * (kEach / 4) + four % (kEach / 4)) * operand_bytes(kTokens) + i / chunks * 256 + lane / 4 * 16 + four / (kEach / 4) * 4;
+        constexpr float kUp = kFp8 ? 0x1p64f : 1.0f;
+        const float4 w = v[n][j];
+        *reinterpret_cast<unsigned*>(place) = kFp8 ? pack_two(w.x * kUp, w.z * kUp) : pack_two(w.x, w.y);
+        *reinterpret_cast<unsigned*>(place + 128) = kFp8 ? pack_two(w.y * kUp, w.w * kUp) : pack_two(w.z, w.w);
+      }
     }
   }
 }
 
-/// Where the two floats of column pair `pair` of local row r lie: rows shifted against each other, so that a column is read without conflicts.
+/// Where the sum of local row r and a token lies. Neighbours: what a lane sends at a time (two tokens, from 16 on also the two that are 8 further). Rows are
+/// shifted against each other, since threads read down the rows.
 template <int kWidth>
-__device__ __forceinline__ int part_place(int r, int pair) {
-  constexpr int kPairs = kWidth / 2 < 16 ? kWidth / 2 : 16;
-  return r * kWidth + (pair ^ ((kWidth < 32 ? r * kWidth / 32 : r) & (kPairs - 1))) * 2;
+__device__ __forceinline__ int part_place(int r, int token) {
+  if constexpr (kWidth == 8) {
+    return r * 8 + ((token / 2) ^ (r / 4 & 3)) * 2 + token % 2;
+  } else {
+    constexpr int kMask = kWidth / 4 < 8 ? kWidth / 4 - 1 : 7;
+    const int four = token / 16 * 4 + token % 8 / 2;
+    return r * kWidth + (four ^ ((kWidth == 16 ? r / 2 : r) & kMask)) * 4 + token % 16 / 8 * 2 + token % 2;
+  }
 }
 
 /// A lane's weights on their way, 128 bytes of rows g and g + 8 at a time, tile after tile.
 template <int kStages, class Work>
 struct WeightStream {
   const Work& work;
-  int unit, last;
+  TileCursor cursor;
+  int tiles;  ///< to come, this one included
   int block, blocks;
   int offset;  ///< bytes of a row before the lane's own
   int row;     ///< the lane's first of the tile
   int stage;
   char* ring;  ///< the lane's place in stage 0
+  RowsFrom rows;
   const char* from[2];
 
-  __device__ __forceinline__ void rows_of_unit() {
-    if (unit >= last) return;
-    from[0] = work.row(unit, row) + offset, from[1] = work.row(unit, row + 8) + offset;
+  __device__ __forceinline__ void begin_tile() {
+    from[0] = rows.at + (rows.left > 0 ? 0 : rows.left - 1) * rows.stride, from[1] = rows.at + min(8, rows.left - 1) * rows.stride;
+  }
+  __device__ __forceinline__ void open() {
+    if (tiles <= 0) return;
+    rows = work.rows(cursor, row);
+    rows.at += offset;
+    begin_tile();
   }
   __device__ __forceinline__ void ask() {
-    if (unit < last) {
+    if (tiles > 0) {
       char* const to = ring + stage * 2048;
 #pragma unroll
       for (int i = 0; i < 4; ++i) copy_16(to + i * 512, from[i / 2] + i % 2 * 64);
       from[0] += 128, from[1] += 128;
       stage = stage + 1 == kStages ? 0 : stage + 1;
-      if (++block == blocks) block = 0, ++unit, rows_of_unit();
+      if (++block == blocks) {
+        block = 0, --tiles;
+        if (work.next(cursor)) {
+          rows.at += Work::kStep * rows.stride, rows.left -= Work::kStep;
+          begin_tile();
+        } else {
+          open();
+        }
+      }
     }
     copies_commit();
   }
@@ -205,24 +253,29 @@ struct Exchange {
   __device__ __forceinline__ void send(const float* acc, int segment, int q) {
     const int lane = static_cast<int>(threadIdx.x) % 32;
     if (number > 0) barrier_wait(free, static_cast<unsigned>(number - 1) & 1u);
+    float* const to = part + segment * 32 * kWidth;
 #pragma unroll
-    for (int j = 0; j < kWidth / 8; ++j) {
+    for (int half = 0; half < 2; ++half) {
+      const int r = q / Shape::kBlocks * 16 + half * 8 + lane / 4;
+      if constexpr (kWidth == 8) {
+        send_floats(to + part_place<kWidth>(r, lane % 4 * 2), q % Shape::kBlocks, acc[half * 2], acc[half * 2 + 1], come);
+      } else {
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const int r = q / Shape::kBlocks * 16 + half * 8 + lane / 4;
-        send_floats(part + segment * 32 * kWidth + part_place<kWidth>(r, 4 * j + lane % 4), q % Shape::kBlocks, acc[j * 4 + half * 2],
-                    acc[j * 4 + half * 2 + 1], come);
+        for (int j = 0; j < kWidth / 16; ++j) {
+          const float* const a = acc + j * 8 + half * 2;
+          send_floats(to + part_place<kWidth>(r, j * 16 + lane % 4 * 2), q % Shape::kBlocks, make_float4(a[0], a[1], a[4], a[5]), come);
+        }
       }
     }
     ++number;
   }
-  /// By all threads, once after each send.
+  /// By all threads, once after each send. last: nothing will be sent again; so no block is told anything after it may have ended.
   template <class Work>
-  __device__ __forceinline__ void finish(const Work& work, int unit, int rank, int token) const {
+  __device__ __forceinline__ void finish(const Work& work, const TileCursor& tile, int rank, int token, bool last) const {
     barrier_wait(come, static_cast<unsigned>(number - 1) & 1u);
     if (threadIdx.x == 0) barrier_arrive_expect(come, Shape::kPartFloats * 4);
-    work.store(unit, rank * 16, token, kWidth, [this](int r, int t) {
-      const float* const at = part + part_place<kWidth>(r, t / 2) + t % 2;
+    work.store(tile, rank * 16, token, kWidth, [this](int r, int t) {
+      const float* const at = part + part_place<kWidth>(r, t);
       float sum = at[0];
 #pragma unroll
       for (int i = 1; i < kSegments; ++i) sum += at[i * 32 * kWidth];
@@ -230,18 +283,21 @@ struct Exchange {
     });
     __syncwarp();
     const int lane = static_cast<int>(threadIdx.x) % 32;
-    if (lane < Shape::kBlocks) arrive_remote(free, lane);
+    if (!last && lane < Shape::kBlocks) arrive_remote(free, lane);
   }
 };
 
-/// The units [first, last) of `work` by this block of the cluster. Work has
-///   const char* row(int unit, int row)                row 0 … kRows − 1 of its tile; any if there is none
-///   const float* scales(int unit, int row)            of 128 channels each, the same for 16 rows; null: none
-///   int x_of(int unit); ClusterX x(int unit)          units with the same number have the same x
-///   void store(int unit, int row, int token, int tokens, Sum sum)   tokens [token, token + tokens) of the rows that this block owns, by all its threads:
-///     sum(r, t) is the sum of row + r (r < 16) or kRows / 2 + row + r − 16 and of token + t
+/// `tiles` tiles of `work` from `start` on by this block of the cluster. Work has
+///   kStep                                             rows from tile to tile of a matrix
+///   bool next(TileCursor& c)                          true: only `tile` was advanced
+///   RowsFrom rows(c, int row)                         from row 0 … kRows − 1 of the tile
+///   const float* scales(c, int row)                   of 128 channels each, the same for 16 rows; null: none
+///   int x_number(c); ClusterX x(c)                    tiles with the same number have the same x
+///   void store(c, int row, int token, int tokens, Sum sum)   tokens [token, token + tokens) of the rows that this block owns, by all its threads: sum(r, t) is
+///     the sum of row + r (r < 16) or kRows / 2 + row + r − 16 and of token + t
+/// Until wait_for_inputs only weights are read, by rows() and after it.
 template <bool kFp8, int kTokens, class Shape, class Work>
-__device__ __forceinline__ void cluster_units(const Work& work, int first, int last, int cols, char* shared) {
+__device__ __forceinline__ void cluster_tiles(const Work& work, TileCursor start, int tiles, int cols, char* shared) {
   constexpr int kBlockChannels = kFp8 ? 128 : 64;  // 128 bytes
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -256,38 +312,46 @@ __device__ __forceinline__ void cluster_units(const Work& work, int first, int l
   char* const x = shared + Shape::kFixed + held * channels * kTokens * 2;
   Exchange<Shape> exchange{reinterpret_cast<Barrier*>(shared), reinterpret_cast<Barrier*>(shared) + 1, reinterpret_cast<float*>(shared + Shape::kBarriers), 0};
   if (threadIdx.x == 0) exchange.init();
+  cluster_arrive();
   WeightStream<Shape::kStages, Work> weights{work,
-                                             first,
-                                             blocks > 0 ? last : first,
+                                             start,
+                                             blocks > 0 ? tiles : 0,
                                              0,
                                              blocks,
                                              begin * (kFp8 ? 1 : 2) + lane % 4 * 16,
                                              q * 16 + lane / 4,
                                              0,
                                              shared + Shape::kBarriers + Shape::kPartFloats * 4 + warp * Shape::kStages * 2048 + lane * 16,
+                                             {},
                                              {nullptr, nullptr}};
-  weights.rows_of_unit();
+  weights.open();
   for (int i = 0; i < Shape::kStages; ++i) weights.ask();
   // Lane b has the scale of the segment's block b; those of the next tile are on their way.
-  const auto scale_of_unit = [&](int unit) {
-    const float* const scales = kFp8 && unit < last && lane < blocks ? work.scales(unit, q * 16) : nullptr;
+  const auto scale_of = [&](const TileCursor& c) {
+    const float* const scales = kFp8 && lane < blocks ? work.scales(c, q * 16) : nullptr;
     return scales != nullptr ? scales[begin / kClusterScaleBlock + lane] : 1.0f;
   };
-  float scale = scale_of_unit(first);
+  float scale = tiles > 0 ? scale_of(start) : 1.0f;
   const Operand operand = operand_at(x);
   int stage = 0;
   int staged = -1;
   bool unfinished = false;  // sums of the tile before have been sent
-  cluster_barrier();
-  for (int unit = first; unit < last; ++unit) {
-    if (work.x_of(unit) != staged) {
+  TileCursor before = start;
+  TileCursor now = start;
+  launch_next();
+  wait_for_inputs();
+  for (int tile = 0; tile < tiles; ++tile) {
+    if (work.x_number(now) != staged) {
       __syncthreads();
-      stage_x<kFp8, kTokens>(work.x(unit), begin, end, x, q, 4 * Shape::kGroups);
+      stage_x<kFp8, kTokens>(work.x(now), begin, end, x, q, 4 * Shape::kGroups);
       fence_for_bulk();
       __syncthreads();
-      staged = work.x_of(unit);
+      if (staged < 0) cluster_wait();  // all blocks have begun
+      staged = work.x_number(now);
     }
-    const float next_scale = scale_of_unit(unit + 1);
+    TileCursor after = now;
+    float next_scale = 1.0f;
+    if (tile + 1 < tiles) work.next(after), next_scale = scale_of(after);
     float acc[kTokens / 2];
 #pragma unroll
     for (int i = 0; i < kTokens / 2; ++i) acc[i] = 0;
@@ -305,24 +369,20 @@ __device__ __forceinline__ void cluster_units(const Work& work, int first, int l
       } else {
         multiply_block<kFp8, kTokens>(weights, from, here, acc);
       }
-      if (unfinished) exchange.finish(work, unit - 1, rank, 0), unfinished = false;
+      if (unfinished) exchange.finish(work, before, rank, 0, false), unfinished = false;
     }
-    scale = next_scale;
-    if (unfinished) exchange.finish(work, unit - 1, rank, 0), unfinished = false;
-    if constexpr (Shape::kPasses == 1) {
-      exchange.send(acc, segment, q);
-      unfinished = true;
-    } else {
+    if (unfinished) exchange.finish(work, before, rank, 0, false);
 #pragma unroll
-      for (int pass = 0; pass < Shape::kPasses; ++pass) {
-        exchange.send(acc + pass * Shape::kExchanged / 2, segment, q);
-        exchange.finish(work, unit, rank, pass * Shape::kExchanged);
-      }
+    for (int pass = 0; pass < Shape::kPasses; ++pass) {
+      exchange.send(acc + pass * Shape::kExchanged / 2, segment, q);
+      if (Shape::kPasses > 1) exchange.finish(work, now, rank, pass * Shape::kExchanged, pass + 1 == Shape::kPasses && tile + 1 == tiles);
     }
+    unfinished = Shape::kPasses == 1;
+    scale = next_scale, before = now, now = after;
   }
   copies_wait<0>();
-  if (unfinished) exchange.finish(work, last - 1, rank, 0);
-  cluster_barrier();  // nobody sends to a block that has ended
+  if (tiles <= 0) cluster_wait();
+  if (unfinished) exchange.finish(work, before, rank, 0, true);
 }
 
 #ifdef LATHE_CUDA_EMULATED

@@ -55,7 +55,7 @@ inline int lane() { return static_cast<int>(thread_index.x + block_size.x * (thr
 #define __global__ static
 #define __device__
 #define __host__
-#define __cluster_dims__(...)
+
 #define __forceinline__ inline
 #define __shared__ static
 #define __grid_constant__

@@ -5,11 +5,11 @@
 namespace lathe::kernels::cuda {
 namespace {
 
-/// Which experts have rows, and where their row tiles begin in the list of all.
+/// Which experts have rows, and where their token tiles begin in the list of all (fewer than 65,536).
 struct ExpertJobs {
   int count;
-  int expert[kExpertsMax];
-  int first[kExpertsMax + 1];
+  uint16_t expert[kExpertsMax];
+  uint16_t first[kExpertsMax + 1];
 };
 
 /// By the first warp; to be followed by a barrier.
@@ -29,12 +29,12 @@ __device__ void list_jobs(const MoeArgs& p, int tokens, ExpertJobs* jobs) {
     }
     if (mine > 0) {
       const int at = count + __popc(marks & ((1u << lane) - 1u));
-      jobs->expert[at] = e, jobs->first[at] = tiles + before;
+      jobs->expert[at] = static_cast<uint16_t>(e), jobs->first[at] = static_cast<uint16_t>(tiles + before);
     }
     count += __popc(marks);
     tiles += __shfl_sync(0xFFFFFFFFu, before + mine, 31);
   }
-  if (lane == 0) jobs->count = count, jobs->first[count] = tiles;
+  if (lane == 0) jobs->count = count, jobs->first[count] = static_cast<uint16_t>(tiles);
 }
 
 /// Units: expert after expert, its token tiles, their row tiles. kDown: rows of down, else a tile has as many rows of gate as of up.
@@ -46,7 +46,7 @@ struct ExpertWork {
   static constexpr int kHalf = Shape::kRows / 2;
   static constexpr int kStep = kDown ? 2 * kHalf : kHalf;  // rows from tile to tile
 
-  __device__ __forceinline__ int job_of(int unit) const {
+  __device__ __forceinline__ TileCursor start(int unit) const {
     const int tile = unit / row_tiles;
     int low = 0;
     int high = jobs.count;
@@ -58,32 +58,38 @@ struct ExpertWork {
         high = middle;
       }
     }
-    return low;
+    return {low, unit % row_tiles, tile - jobs.first[low]};
+  }
+  __device__ __forceinline__ bool next(TileCursor& c) const {
+    if (++c.tile < row_tiles) return true;
+    c.tile = 0;
+    if (jobs.first[c.item] + ++c.tokens == static_cast<int>(jobs.first[c.item + 1])) c.tokens = 0, ++c.item;
+    return false;
   }
   /// Which matrix a row of a tile belongs to (0 gate, 1 up, 2 down), and its number there.
-  __device__ __forceinline__ int matrix_of(int unit, int r, int* row) const {
-    *row = unit % row_tiles * kStep + (kDown ? r : r % kHalf);
+  __device__ __forceinline__ int matrix_of(const TileCursor& c, int r, int* row) const {
+    *row = c.tile * kStep + (kDown ? r : r % kHalf);
     return kDown ? 2 : r / kHalf;
   }
   __device__ __forceinline__ const Matrix& shape(int which) const { return kDown ? p.down : (which == 0 ? p.gate : p.up); }
-  __device__ __forceinline__ const char* row(int unit, int r) const {
-    int at;
-    const int which = matrix_of(unit, r, &at);
-    return static_cast<const char*>(p.table[which * p.experts + jobs.expert[job_of(unit)]]) + min(at, shape(which).rows - 1) * shape(which).stride * (kFp8 ? 1 : 2);
+  __device__ __forceinline__ RowsFrom rows(const TileCursor& c, int r) const {
+    int row;
+    const int which = matrix_of(c, r, &row);
+    const int64_t stride = shape(which).stride * (kFp8 ? 1 : 2);
+    return {static_cast<const char*>(p.table[which * p.experts + jobs.expert[c.item]]) + row * stride, stride, shape(which).rows - row};
   }
-  __device__ __forceinline__ const float* scales(int unit, int r) const {
-    int at;
-    const int which = matrix_of(unit, r, &at);
+  __device__ __forceinline__ const float* scales(const TileCursor& c, int r) const {
+    int row;
+    const int which = matrix_of(c, r, &row);
     const Matrix& m = shape(which);
-    const auto* const scales = static_cast<const float*>(p.table[(3 + which) * p.experts + jobs.expert[job_of(unit)]]);
+    const auto* const scales = static_cast<const float*>(p.table[(3 + which) * p.experts + jobs.expert[c.item]]);
     if (scales == nullptr) return nullptr;
-    return scales + (min(at, m.rows - 1) + m.row_offset) / m.block_rows * m.scale_stride + m.col_offset / kClusterScaleBlock;
+    return scales + (min(row, m.rows - 1) + m.row_offset) / kClusterScaleBlock * m.scale_stride + m.col_offset / kClusterScaleBlock;
   }
-  __device__ __forceinline__ int x_of(int unit) const { return unit / row_tiles; }
-  __device__ __forceinline__ ClusterX x(int unit) const {
-    const int job = job_of(unit);
-    const int e = jobs.expert[job];
-    const int begin = (x_of(unit) - jobs.first[job]) * kTokens;
+  __device__ __forceinline__ int x_number(const TileCursor& c) const { return jobs.first[c.item] + c.tokens; }
+  __device__ __forceinline__ ClusterX x(const TileCursor& c) const {
+    const int e = jobs.expert[c.item];
+    const int begin = c.tokens * kTokens;
     return {.x = kDown ? p.hidden : p.x.data,
             .stride = kDown ? p.inner : p.x.stride,
             .index = p.lists + static_cast<int64_t>(e) * p.tokens + begin,
@@ -92,17 +98,16 @@ struct ExpertWork {
             .count = p.counts[e] - begin};
   }
   template <class Sum>
-  __device__ __forceinline__ void store(int unit, int row, int token, int tokens, Sum sum) const {
-    const int job = job_of(unit);
-    const int e = jobs.expert[job];
-    const int begin = (x_of(unit) - jobs.first[job]) * kTokens + token;
+  __device__ __forceinline__ void store(const TileCursor& c, int row, int token, int tokens, Sum sum) const {
+    const int e = jobs.expert[c.item];
+    const int begin = c.tokens * kTokens + token;
     const int count = p.counts[e];
     const int32_t* const pairs = p.lists + static_cast<int64_t>(e) * p.tokens + begin;
     constexpr int kRows = kDown ? 32 : 16;
     for (int i = static_cast<int>(threadIdx.x); i < kRows * tokens; i += kClusterThreads) {
       const int r = i % kRows;
       const int t = i / kRows;
-      const int at = unit % row_tiles * kStep + row + r % 16 + r / 16 * kHalf;
+      const int at = c.tile * kStep + row + r % 16 + r / 16 * kHalf;
       if (at >= (kDown ? p.width : p.inner) || begin + t >= count) continue;
       const int pair = pairs[t];
       if (kDown) {
@@ -115,9 +120,10 @@ struct ExpertWork {
 };
 
 template <bool kFp8, int kTokens, bool kDown, class Shape>
-__global__ void __cluster_dims__(Shape::kBlocks, 1, 1) __launch_bounds__(kClusterThreads, 1) experts(const __grid_constant__ MoeArgs p) {
+__global__ void __launch_bounds__(kClusterThreads, 1) experts(const __grid_constant__ MoeArgs p) {
   LATHE_DYNAMIC_SHARED(char, shared);
   auto* const jobs = reinterpret_cast<ExpertJobs*>(shared);
+  wait_for_inputs();
   list_jobs(p, kTokens, jobs);
   __syncthreads();
   using Work = ExpertWork<kFp8, kTokens, kDown, Shape>;
@@ -126,8 +132,9 @@ __global__ void __cluster_dims__(Shape::kBlocks, 1, 1) __launch_bounds__(kCluste
   const int clusters = static_cast<int>(gridDim.x) / Shape::kBlocks;
   const int each = (units + clusters - 1) / clusters;
   const int first = static_cast<int>(blockIdx.x) / Shape::kBlocks * each;
-  cluster_units<kFp8, kTokens, Shape>(Work{p, *jobs, row_tiles}, first, min(units, first + each), kDown ? p.down.cols : p.gate.cols,
-                               shared + kClusterJobBytes);
+  const Work work{p, *jobs, row_tiles};
+  cluster_tiles<kFp8, kTokens, Shape>(work, first < units ? work.start(first) : TileCursor{}, min(units - first, each), kDown ? p.down.cols : p.gate.cols,
+                                      shared + kClusterJobBytes);
 }
 
 template <bool kFp8, int kTokens, bool kDown>

@@ -7,8 +7,9 @@ namespace {
 
 struct Parts {
   ProductArgs part[kProductPartsMax];
-  int first_tile[kProductPartsMax + 1];
+  int tiles[kProductPartsMax];  ///< row tiles of a part
   int count;
+  int all;  ///< row tiles
   int units;
 };
 
@@ -16,42 +17,45 @@ struct Parts {
 template <bool kFp8, int kTokens, class Shape>
 struct ProductWork {
   const Parts& parts;
+  static constexpr int kStep = Shape::kRows;
 
-  __device__ __forceinline__ int tiles() const { return parts.first_tile[parts.count]; }
-  /// The part of a unit, and the first row of its tile.
-  __device__ __forceinline__ int part_of(int unit, int* row) const {
-    const int tile = unit % tiles();
-    int which = 0;
-    while (parts.first_tile[which + 1] <= tile) ++which;
-    *row = (tile - parts.first_tile[which]) * Shape::kRows;
-    return which;
+  __device__ __forceinline__ TileCursor start(int unit) const {
+    TileCursor c{0, unit % parts.all, unit / parts.all};
+    while (c.tile >= parts.tiles[c.item]) c.tile -= parts.tiles[c.item], ++c.item;
+    return c;
   }
-  __device__ __forceinline__ const char* row(int unit, int r) const {
-    int first;
-    const Matrix& m = parts.part[part_of(unit, &first)].weight;
-    return static_cast<const char*>(m.values) + min(first + r, m.rows - 1) * m.stride * (kFp8 ? 1 : 2);
+  __device__ __forceinline__ bool next(TileCursor& c) const {
+    if (++c.tile < parts.tiles[c.item]) return true;
+    c.tile = 0;
+    if (++c.item == parts.count) c.item = 0, ++c.tokens;
+    return false;
   }
-  __device__ __forceinline__ const float* scales(int unit, int r) const {
-    int first;
-    const Matrix& m = parts.part[part_of(unit, &first)].weight;
+  __device__ __forceinline__ RowsFrom rows(const TileCursor& c, int r) const {
+    const Matrix& m = parts.part[c.item].weight;
+    const int row = c.tile * kStep + r;
+    const int64_t stride = m.stride * (kFp8 ? 1 : 2);
+    return {static_cast<const char*>(m.values) + row * stride, stride, m.rows - row};
+  }
+  __device__ __forceinline__ const float* scales(const TileCursor& c, int r) const {
+    const Matrix& m = parts.part[c.item].weight;
     if (m.scales == nullptr) return nullptr;
-    return m.scales + (min(first + r, m.rows - 1) + m.row_offset) / m.block_rows * m.scale_stride + m.col_offset / kClusterScaleBlock;
+    return m.scales + (min(c.tile * kStep + r, m.rows - 1) + m.row_offset) / kClusterScaleBlock * m.scale_stride + m.col_offset / kClusterScaleBlock;
   }
-  __device__ __forceinline__ int x_of(int unit) const { return unit / tiles(); }
-  __device__ __forceinline__ ClusterX x(int unit) const {
+  __device__ __forceinline__ int x_number(const TileCursor& c) const { return c.tokens; }
+  __device__ __forceinline__ ClusterX x(const TileCursor& c) const {
     const ProductArgs& p = parts.part[0];
-    const int token = x_of(unit) * kTokens;
+    const int token = c.tokens * kTokens;
     return {.x = p.x, .stride = p.x_stride, .index = nullptr, .divisor = 1, .first = token, .count = p.tokens - token};
   }
   template <class Sum>
-  __device__ __forceinline__ void store(int unit, int row, int token, int tokens, Sum sum) const {
-    int first;
-    const ProductArgs& p = parts.part[part_of(unit, &first)];
-    const int begin = x_of(unit) * kTokens + token;
+  __device__ __forceinline__ void store(const TileCursor& c, int row, int token, int tokens, Sum sum) const {
+    const ProductArgs& p = parts.part[c.item];
+    const int begin = c.tokens * kTokens + token;
+    const int first = c.tile * kStep + row;
     for (int i = static_cast<int>(threadIdx.x); i < 32 * tokens; i += kClusterThreads) {
       const int r = i % 32;
       const int t = i / 32;
-      const int at = first + row + r % 16 + r / 16 * (Shape::kRows / 2);
+      const int at = first + r % 16 + r / 16 * (kStep / 2);
       if (at >= p.weight.rows || begin + t >= p.tokens) continue;
       float value = sum(r, t);
       if (p.bias.data != nullptr) value += element(p.bias, at);
@@ -61,12 +65,13 @@ struct ProductWork {
 };
 
 template <bool kFp8, int kTokens, class Shape>
-__global__ void __cluster_dims__(Shape::kBlocks, 1, 1) __launch_bounds__(kClusterThreads, 1) product(const __grid_constant__ Parts parts) {
+__global__ void __launch_bounds__(kClusterThreads, 1) product(const __grid_constant__ Parts parts) {
   LATHE_DYNAMIC_SHARED(char, shared);
   const int clusters = static_cast<int>(gridDim.x) / Shape::kBlocks;
   const int each = (parts.units + clusters - 1) / clusters;
   const int first = static_cast<int>(blockIdx.x) / Shape::kBlocks * each;
-  cluster_units<kFp8, kTokens, Shape>(ProductWork<kFp8, kTokens, Shape>{parts}, first, min(parts.units, first + each), parts.part[0].weight.cols, shared);
+  const ProductWork<kFp8, kTokens, Shape> work{parts};
+  cluster_tiles<kFp8, kTokens, Shape>(work, work.start(first), min(parts.units - first, each), parts.part[0].weight.cols, shared);
 }
 
 template <bool kFp8, int kTokens, bool kLong>
@@ -76,10 +81,12 @@ void launch_shape(Parts& parts, void* stream) {
   const auto kernel = product<kFp8, kTokens, Shape>;
   const int64_t shared = cluster_shared<kTokens, kLong>(parts.part[0].weight.cols);
   static const int resident = resident_clusters(kernel, kBlocks, kClusterSharedMax);
+  parts.all = 0;
   for (int i = 0; i < parts.count; ++i) {
-    parts.first_tile[i + 1] = parts.first_tile[i] + static_cast<int>(blocks_for(parts.part[i].rows, Shape::kRows));
+    parts.tiles[i] = static_cast<int>(blocks_for(parts.part[i].rows, Shape::kRows));
+    parts.all += parts.tiles[i];
   }
-  parts.units = parts.first_tile[parts.count] * static_cast<int>(blocks_for(parts.part[0].tokens, kTokens));
+  parts.units = parts.all * static_cast<int>(blocks_for(parts.part[0].tokens, kTokens));
   const int rounds = (parts.units + resident - 1) / resident;
   const int clusters = (parts.units + rounds - 1) / rounds;
   LATHE_LAUNCH_CLUSTER(kernel, kBlocks, dim3(static_cast<unsigned>(clusters * kBlocks)), dim3(kClusterThreads), shared, stream, parts);

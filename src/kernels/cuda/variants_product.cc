@@ -37,7 +37,7 @@ bool fits_mma(const MatrixView& m, Compute compute, int64_t leaf) {
 bool fits_wgmma(const MatrixView& m, Compute compute) {
   if (!fits_mma(m, compute, 0) || m.cols() > kClusterColsMax) return false;
   if (m.cols() % (m.values.dtype == DType::kF8E4M3 ? 128 : 64) != 0) return false;
-  return !m.scaled() || (m.block_cols == 128 && m.col_offset % 128 == 0 && m.block_rows % 16 == 0 && m.row_offset % 16 == 0);
+  return !m.scaled() || (m.block_cols == 128 && m.col_offset % 128 == 0 && m.block_rows == 128 && m.row_offset % 16 == 0);
 }
 bool alike(const MatrixView& a, const MatrixView& b) { return a.values.dtype == b.values.dtype && a.scaled() == b.scaled(); }
 
@@ -162,7 +162,7 @@ bool moe_fits(const void* params) {
 }
 bool moe_fits_wgmma(const void* params) {
   const auto& p = as<ops::MoeParams>(params);
-  if (!moe_fits(params)) return false;
+  if (!moe_fits(params) || p.ids.dim(0) * p.ids.dim(1) > kMoePairsMax) return false;
   for (const ops::MatrixStack* stack : {&p.gate, &p.up, &p.down}) {
     if (!std::all_of(stack->items, stack->items + stack->count, [&](const MatrixView& m) { return fits_wgmma(m, p.compute); })) return false;
   }
