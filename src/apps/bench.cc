@@ -2,8 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <memory>
+#include <optional>
+#include <string_view>
 
 #include "apps/allocation_count.h"
 #include "apps/settings.h"
@@ -81,20 +84,31 @@ void append(Json& report, Json more) {
   for (auto& [key, value] : more.as_object()) report.set(key, std::move(value));
 }
 
+/// A recorded report to compare with. It is read before anything is measured.
+struct Baseline {
+  std::string path;
+  std::optional<Json> report;
+};
+Result<Baseline> find_baseline(const BenchOptions& options, const Circumstances& where) {
+  Baseline out{.path = options.baseline, .report = {}};
+  if (out.path.empty()) {
+    if (options.json) return out;
+    out.path = fmt::format("{}/bench/baselines/{}/{}.json", LATHE_SOURCE_DIR, where.facts.id, options.suite);
+    if (!base::file_exists(out.path)) return out;
+  }
+  LATHE_TRY(out.report, evaluate::read_baseline(out.path, options.suite));
+  return out;
+}
+
 /// JSON, or the page with the comparison against a recorded report.
-Result<int> put_out(const BenchOptions& options, const Circumstances& where, const Json& report, const std::string& page) {
+Result<int> put_out(const BenchOptions& options, const Baseline& baseline, const Json& report, const std::string& page) {
   if (options.json) {
     print(report.dump({.key_separator = ": ", .indent = 1}) + "\n");
     return 0;
   }
   print(page);
-  std::string path = options.baseline;
-  if (path.empty()) {
-    path = fmt::format("{}/bench/baselines/{}/{}.json", LATHE_SOURCE_DIR, where.facts.id, options.suite);
-    if (!base::file_exists(path)) return 0;
-  }
-  LATHE_TRY(const Json then, config::read_json_file(path));
-  LATHE_TRY(const std::string comparison, evaluate::baseline_page(report, then, path));
+  if (!baseline.report) return 0;
+  LATHE_TRY(const std::string comparison, evaluate::baseline_page(report, *baseline.report, baseline.path));
   print(comparison);
   return 0;
 }
@@ -121,6 +135,7 @@ Result<int> bench_ops_verb(const config::Settings& settings, const BenchOptions&
                                   .reference = !options.no_reference};
   bench.shapes = options.shapes == "all" ? std::vector<std::string>{"model", "published"} : std::vector<std::string>{options.shapes};
   LATHE_TRY(bench.tokens, parse_numbers("--tokens", options.tokens));
+  LATHE_TRY(const Baseline baseline, find_baseline(options, where));
   evaluate::Roofs roofs(engine.cpu.threads);
   roofs_line(roofs);  // measures them before the ops; they are measured again after
   Stages stages(options.json);
@@ -130,7 +145,7 @@ Result<int> bench_ops_verb(const config::Settings& settings, const BenchOptions&
   Json report = where.report("ops", settings);
   report.set("roofs", roofs.json());
   report.set("ops", evaluate::ops_json(benches));
-  return put_out(options, where, report, where.line(roofs.threads()) + roofs_line(roofs) + evaluate::ops_page(benches));
+  return put_out(options, baseline, report, where.line(roofs.threads()) + roofs_line(roofs) + evaluate::ops_page(benches));
 }
 
 /// Loads everything that makes text and answers "Hello." up to the first token.
@@ -166,6 +181,15 @@ Result<std::vector<evaluate::Sample>> first_token(const engine::EngineOptions& e
   return samples;
 }
 
+/// Loads the model as the benchmark would, and measures nothing.
+Result<int> check_model(engine::EngineOptions engine, const evaluate::BenchModelOptions& bench) {
+  engine.context_tokens = evaluate::bench_model_context(bench);
+  engine.sequences = evaluate::bench_model_sequences(bench);
+  LATHE_TRY(const std::unique_ptr<engine::Engine> loaded, engine::Engine::create(engine));
+  LATHE_TRY_VOID(evaluate::check_bench_model(*loaded, bench));
+  return 0;
+}
+
 Result<int> bench_model_verb(const config::Settings& settings, const BenchOptions& options) {
   const Circumstances where;
   LATHE_TRY(engine::EngineOptions engine, engine_options(settings));
@@ -176,6 +200,8 @@ Result<int> bench_model_verb(const config::Settings& settings, const BenchOption
   LATHE_TRY(bench.prompts, parse_numbers("--prompt", options.prompts));
   LATHE_TRY(bench.batches, parse_numbers("--batch", options.batches));
   if (options.long_prompt) bench.prompts.push_back(kLongPrompt);
+  LATHE_TRY(const Baseline baseline, find_baseline(options, where));
+  if (options.check) return check_model(engine, bench);
   if (allocation_count() >= 0) bench.allocations = allocation_count;
   evaluate::Roofs roofs(engine.cpu.threads);
   Stages stages(options.json);
@@ -208,7 +234,7 @@ Result<int> bench_model_verb(const config::Settings& settings, const BenchOption
     page += fmt::format("load and first token {:.0f} ms ({:.0f}–{:.0f}), tokenizer and template included\n", time.median / 1e6, time.low / 1e6,
                         time.high / 1e6);
   }
-  return put_out(options, where, report, page + evaluate::model_page(result));
+  return put_out(options, baseline, report, page + evaluate::model_page(result));
 }
 
 Result<int> bench_ab_verb(const config::Settings& settings, const BenchOptions& options) {
@@ -235,6 +261,29 @@ Result<int> bench_ab_verb(const config::Settings& settings, const BenchOptions& 
 }
 
 }  // namespace
+
+std::vector<std::string> with_named_arms(std::vector<std::string> arguments) {
+  if (arguments.size() < 2 || arguments[0] != "bench" || arguments[1] != "ab") return arguments;
+  static constexpr std::string_view kTakesWords[] = {"--verb-args", "--a", "--b"};
+  const char* name = "--a=";
+  for (size_t i = 2; i < arguments.size() && arguments[i] != "--"; ++i) {
+    std::string& word = arguments[i];
+    if (std::find(std::begin(kTakesWords), std::end(kTakesWords), word) != std::end(kTakesWords)) {
+      if (word != "--verb-args") name = "--b=";
+      ++i;
+      continue;
+    }
+    const std::string_view flag = std::string_view(word).substr(0, word.find('='));
+    if (flag == "--a") name = "--b=";
+    if (!word.starts_with('-') || std::find(std::begin(kTakesWords), std::end(kTakesWords), flag) != std::end(kTakesWords)) continue;
+    const size_t blank = word.find(' ');
+    const bool several = word.find(" -") != std::string::npos || (blank != std::string::npos && blank < word.find('='));
+    if (!several) continue;  // a flag of `ab` itself
+    word.insert(0, name);
+    name = "--b=";
+  }
+  return arguments;
+}
 
 Result<int> bench_verb(const config::Settings& settings, const BenchOptions& options) {
   if (options.suite == "ops") return bench_ops_verb(settings, options);

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "base/result.h"
 #include "config/settings.h"
@@ -25,12 +26,17 @@ struct BenchOptions {
   int64_t samples = 5;                        ///< model: of each figure
   bool long_prompt = false;                   ///< model: a prompt of 65,536 tokens too
   bool samples_only = false;                  ///< model: no floors, no times by op
+  bool check = false;                         ///< model: check settings, model and lengths, measure nothing
 
   std::string a, b;       ///< ab: arms
   std::string arguments;  ///< ab: for both
   int64_t pairs = 7;      ///< ab
   int64_t seed = 1;
 };
+/// `bench ab` with arms given in place: an arm that begins with a dash, like "--isa avx2", would be taken for a flag. One that is a word of its own with
+/// blanks in it becomes --a=… or --b=…; behind `--` nothing is changed.
+std::vector<std::string> with_named_arms(std::vector<std::string> arguments);
+
 Result<int> bench_verb(const config::Settings& settings, const BenchOptions& options);
 
 }  // namespace lathe::apps

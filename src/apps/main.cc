@@ -1,6 +1,7 @@
 // lathe: one program, one verb per job. The command line is bound to the settings registry here and nowhere else.
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <functional>
 #include <optional>
@@ -160,9 +161,11 @@ void add_bench(CLI::App& app, CommandLine& line) {
   model->add_option("--draw", bench.seed, "Number that the token ids are drawn from.")->check(CLI::Range(int64_t{0}, int64_t{1} << 60));
   model->add_flag("--long", bench.long_prompt, "A prompt of 65,536 tokens as well.");
   model->add_flag("--samples-only", bench.samples_only, "No floors, no times by op, no first token.");
+  model->add_flag("--check", bench.check, "Check settings, model and lengths, and measure nothing.");
   add_baseline(model);
 
-  CLI::App* ab = add("ab", "Two programs or settings in pairs: how many times faster B is, with a 95 % interval.", false);
+  CLI::App* ab =
+      add("ab", "Two programs or settings in pairs: how many times faster B is, with a 95 % interval: bench ab '--isa avx2' '--isa avx512'.", false);
   ab->add_option("--a,A", bench.a, "Program, flags, or both, as one word: 'build/other/lathe --isa avx2'.")->required()->type_name("");
   ab->add_option("--b,B", bench.b, "Likewise.")->required()->type_name("");
   ab->add_option("--verb-args", bench.arguments, "Flags of bench model for both, as one word: '--prompt 512 --batch 1'.")->type_name("FLAGS");
@@ -236,7 +239,9 @@ int run_program(int argc, char** argv) {
   add_others(app, line);
   add_bench(app, line);
   try {
-    app.parse(argc, argv);
+    std::vector<std::string> words = with_named_arms(arguments);
+    std::reverse(words.begin(), words.end());  // as the library wants them
+    app.parse(std::move(words));
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;
   }

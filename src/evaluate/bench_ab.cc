@@ -67,6 +67,13 @@ Result<ProcessResult> run_process(const std::vector<std::string>& words) {
   return result;
 }
 
+bool succeeded(const ProcessResult& result) { return WIFEXITED(result.status) && WEXITSTATUS(result.status) == 0; }
+
+std::string end_of(const ProcessResult& result) {
+  return WIFEXITED(result.status) ? fmt::format("ended with exit code {}", WEXITSTATUS(result.status))
+                                  : fmt::format("ended with signal {}", WTERMSIG(result.status));
+}
+
 /// "prefill 512" → tokens per second, from the JSON of `bench model`.
 Result<std::map<std::string, double>> figures(const Json& report) {
   std::map<std::string, double> out;
@@ -91,11 +98,7 @@ Result<std::map<std::string, double>> run_arm(const BenchArm& arm, const std::ve
   words.insert(words.end(), common.begin(), common.end());
   LATHE_TRY(const ProcessResult result, run_process(words));
   run.wall_ns = result.wall_ns, run.cpu_ns = result.cpu_ns;
-  if (!WIFEXITED(result.status) || WEXITSTATUS(result.status) != 0) {
-    return err(
-        Code::kFailedPrecondition, "'{}' ended with {}", fmt::join(words, " "),
-        WIFEXITED(result.status) ? fmt::format("exit code {}", WEXITSTATUS(result.status)) : fmt::format("signal {}", WTERMSIG(result.status)));
-  }
+  if (!succeeded(result)) return err(Code::kFailedPrecondition, "'{}' {}", fmt::join(words, " "), end_of(result));
   auto report = config::parse_json(result.output);
   if (!report) return base::forward_error(report, "output of " + arm.name);
   auto found = figures(*report);
@@ -122,8 +125,24 @@ Result<BenchArm> parse_arm(const std::string& text, const std::string& self) {
   return arm;
 }
 
+Result<void> check_arm(const BenchArm& arm, const std::vector<std::string>& common) {
+  LATHE_TRY(const ProcessResult help, run_process({arm.program, "bench", "model", "--help"}));
+  if (!succeeded(help)) {
+    return err(Code::kFailedPrecondition, "arm '{}': '{} bench model --help' {}, expected a program of this kind", arm.name, arm.program,
+               end_of(help));
+  }
+  if (help.output.find("--check ") == std::string::npos) return {};
+  std::vector<std::string> words = {arm.program, "bench", "model", "--check"};
+  words.insert(words.end(), arm.arguments.begin(), arm.arguments.end());
+  words.insert(words.end(), common.begin(), common.end());
+  LATHE_TRY(const ProcessResult check, run_process(words));
+  if (!succeeded(check)) return err(Code::kFailedPrecondition, "arm '{}' cannot be measured: its check {}", arm.name, end_of(check));
+  return {};
+}
+
 Result<AbBench> bench_ab(const BenchAbOptions& options, base::FunctionRef<void(int, int)> progress) {
   if (options.pairs < 2 || options.pairs > 1000) return err(Code::kInvalidArgument, "{} pairs: expected 2 to 1000", options.pairs);
+  for (const BenchArm* arm : {&options.a, &options.b}) LATHE_TRY_VOID(check_arm(*arm, options.common));
   AbBench out;
   const int64_t begin = base::now_ns();
   for (int pair = 0; pair < options.pairs; ++pair) {

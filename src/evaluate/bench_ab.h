@@ -44,7 +44,11 @@ struct AbBench {
   std::vector<BenchMetric> metrics;
 };
 
-/// Each run is a process of its own: `PROGRAM bench model --json --samples-only ARGUMENTS… COMMON…`, whose standard error is the caller's.
+/// Before anything is measured: is there such a program, and does it take these settings, this model and these lengths? Programs that know
+/// `bench model --check` say so themselves; of others only the first is known. Errors: failed_precondition naming the arm (its program says why).
+Result<void> check_arm(const BenchArm& arm, const std::vector<std::string>& common);
+
+/// Both arms are checked first. Each run is a process of its own: `PROGRAM bench model --json --samples-only ARGUMENTS… COMMON…`, whose standard error is the caller's.
 /// Errors: invalid_argument (fewer than two pairs), failed_precondition (a run failed, or gave other figures than the first).
 Result<AbBench> bench_ab(const BenchAbOptions& options, base::FunctionRef<void(int done, int total)> progress);
 

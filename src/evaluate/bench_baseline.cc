@@ -5,6 +5,8 @@
 #include <cmath>
 #include <map>
 
+#include "base/file.h"
+
 namespace lathe::evaluate {
 namespace {
 
@@ -46,9 +48,19 @@ std::map<std::string, Figure> figures(const Json& report) {
 
 }  // namespace
 
+Result<Json> read_baseline(const std::string& path, const std::string& suite) {
+  LATHE_TRY(Json report, base::file_content(config::read_json_file(path)));
+  if (figures(report).empty()) return err(Code::kDataLoss, "{} is no report of bench ops or bench model: it has no figures", path);
+  const Json* said = report.find("suite");
+  if (said == nullptr || !said->is_string() || said->as_string() != suite) {
+    return err(Code::kDataLoss, "{} is a report of suite {}, expected one of bench {}", path, said == nullptr ? "nothing" : said->dump(), suite);
+  }
+  return report;
+}
+
 Result<std::string> baseline_page(const Json& now, const Json& then, const std::string& place) {
   const std::map<std::string, Figure> before = figures(then);
-  if (before.empty()) return err(Code::kInvalidArgument, "{} is no report of bench ops or bench model: it has no figures", place);
+  if (before.empty()) return err(Code::kDataLoss, "{} is no report of bench ops or bench model: it has no figures", place);
   std::string out =
       fmt::format("\nAgainst {} (load then {})\n  {:<52} {:>8} {:>10} {:>10}\n", place,
                   then.find("machine") != nullptr ? text(*then.find("machine"), "load_begin") : "unknown", "", "x faster", "% then", "% now");

@@ -242,7 +242,9 @@ class ModelRun {
   std::vector<float> logits_;
 };
 
-Result<void> check(const engine::Engine& engine, const BenchModelOptions& options) {
+}  // namespace
+
+Result<void> check_bench_model(const engine::Engine& engine, const BenchModelOptions& options) {
   const int64_t context = bench_model_context(options);
   for (const int64_t tokens : options.prompts) {
     if (tokens < 1) return err(Code::kInvalidArgument, "a prompt of {} tokens: expected at least 1", tokens);
@@ -258,8 +260,6 @@ Result<void> check(const engine::Engine& engine, const BenchModelOptions& option
   }
   return {};
 }
-
-}  // namespace
 
 double PrefillBench::ns_without_scan() const {
   // The share of the observed pass, applied to the time without observer.
@@ -281,7 +281,7 @@ int32_t bench_model_sequences(const BenchModelOptions& options) {
 }
 
 Result<ModelBench> bench_model(engine::Engine& engine, const BenchModelOptions& options, Roofs& roofs, BenchModelProgress progress) {
-  LATHE_TRY_VOID(check(engine, options));
+  LATHE_TRY_VOID(check_bench_model(engine, options));
   return ModelRun(engine, options, roofs, progress).run();
 }
 

@@ -54,6 +54,9 @@ struct ModelBench {
 
 using BenchModelProgress = base::FunctionRef<void(const std::string& what, int64_t done, int64_t total)>;
 
+/// What bench_model() finds wrong before it measures anything.
+Result<void> check_bench_model(const engine::Engine& engine, const BenchModelOptions& options);
+
 /// The engine must hold the largest batch, and as many tokens as bench_model_context() says. Samples of different lengths and batches take turns.
 /// Errors: those of the engine; invalid_argument (lengths and batches out of range).
 Result<ModelBench> bench_model(engine::Engine& engine, const BenchModelOptions& options, Roofs& roofs, BenchModelProgress progress);

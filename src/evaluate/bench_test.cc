@@ -6,6 +6,7 @@
 #include <cmath>
 #include <set>
 
+#include "base/file.h"
 #include "evaluate/bench_ab.h"
 #include "evaluate/bench_baseline.h"
 #include "evaluate/bench_cases.h"
@@ -220,8 +221,16 @@ TEST(Ab, RunsPairs) {
   EXPECT_GT(b_first, 0);
   EXPECT_LT(b_first, 5);
   EXPECT_NE(ab_page(options, *bench).find("B is faster"), std::string::npos);
-  options.b.program = "false";
-  EXPECT_FALSE(bench_ab(options, progress).has_value());
+  // Nothing is measured when an arm cannot be.
+  int steps = 0;
+  const auto counted = [&](int, int) { ++steps; };
+  for (const char* program : {"false", "/nonexistent/lathe"}) {
+    options.b = {.name = "bad", .program = program, .arguments = {}};
+    const auto refused = bench_ab(options, counted);
+    ASSERT_FALSE(refused.has_value());
+    EXPECT_NE(refused.error().message.find("arm 'bad'"), std::string::npos) << refused.error().message;
+  }
+  EXPECT_EQ(steps, 0);
 }
 
 TEST(Baseline, ComparesWhatBothHave) {
@@ -234,6 +243,22 @@ TEST(Baseline, ComparesWhatBothHave) {
   EXPECT_NE(page->find("1.50"), std::string::npos) << *page;
   EXPECT_EQ(page->find("decode 4"), std::string::npos);
   EXPECT_FALSE(baseline_page(now, parse("{}"), "FILE").has_value());
+}
+
+TEST(Baseline, IsReadWithItsErrors) {
+  const std::string path = testing::TempDir() + "/lathe_baseline.json";
+  const auto message = [&](const std::string& text) {
+    EXPECT_TRUE(base::write_file(path, text));
+    const auto report = read_baseline(path, "model");
+    return report ? std::string() : report.error().message;
+  };
+  const std::string figures = R"("decode":[{"batch":1,"tokens_per_second":100}])";
+  EXPECT_EQ(message("{\"suite\":\"model\"," + figures + "}"), "");
+  EXPECT_NE(message("{\"suite\":\"ops\"," + figures + "}").find("expected one of bench model"), std::string::npos);
+  EXPECT_NE(message("{" + figures + "}").find("suite nothing"), std::string::npos);
+  EXPECT_NE(message("{\"suite\":\"model\"}").find("no figures"), std::string::npos);
+  EXPECT_NE(message("{").find("lathe_baseline.json"), std::string::npos);
+  EXPECT_NE(read_baseline("/nonexistent.json", "model").error().message.find("/nonexistent.json"), std::string::npos);
 }
 
 }  // namespace
