@@ -123,7 +123,7 @@ __device__ __forceinline__ Operand operand_after(Operand b, int bytes) { return 
 /// D (+)= A B: A 64 x 16 (rows 16 · warp …, fragments as of mma.m16n8k16), D 64 x kTokens (kTokens / 8 fragments of four). Done after wgmma_end.
 template <int kTokens>
 __device__ __forceinline__ void wgmma(float* d, const unsigned* a, Operand b, bool add) {
-  static_assert(kTokens == 8 || kTokens == 16 || kTokens == 64);
+  static_assert(kTokens == 8 || kTokens == 16 || kTokens == 32 || kTokens == 64);
   const uint64_t operand = uint64_t{256 / 16} << 32 | b.at;
   const int plus = add ? 1 : 0;
   if constexpr (kTokens == 8) {
@@ -137,6 +137,13 @@ __device__ __forceinline__ void wgmma(float* d, const unsigned* a, Operand b, bo
         "{\n.reg .pred p;\nsetp.ne.b32 p, %13, 0;\n"
         "wgmma.mma_async.sync.aligned.m64n16k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7}, {%8, %9, %10, %11}, %12, p, 1, 1, 0;\n}\n"
         : LATHE_D4(0), LATHE_D4(4)
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(operand), "r"(plus));
+  } else if constexpr (kTokens == 32) {
+    asm volatile(
+        "{\n.reg .pred p;\nsetp.ne.b32 p, %21, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, {%16, %17, %18, %19}, "
+        "%20, p, 1, 1, 0;\n}\n"
+        : LATHE_D16(0)
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(operand), "r"(plus));
   } else {
     asm volatile(

@@ -23,11 +23,11 @@ constexpr int kClusterScaleBlock = 128;
 /// What a cluster of a kernel for kTokens tokens is like. kLong: more than 4096 channels.
 template <int kTokens, bool kLong>
 struct ClusterShape {
-  static constexpr int kBlocks = kTokens <= 16 ? 2 : 8;      // two leave no multiprocessor idle, eight share much x
+  static constexpr int kBlocks = kTokens <= 32 ? 2 : 8;      // two leave no multiprocessor idle, eight share much x
   static constexpr int kRows = 32 * kBlocks;                 // of a tile
   static constexpr int kGroups = kBlocks / 2;                // of 64 rows, beside each other in a block
   static constexpr int kHeld = kSegments / kBlocks;          // segments of a block
-  static constexpr int kStages = kTokens == 8 ? 4 : (kLong ? 2 : (kTokens == 16 ? 4 : 3));  // of the ring: 16 rows x 128 bytes a warp
+  static constexpr int kStages = kTokens == 8 ? 4 : (kLong || kTokens == 32 ? 2 : (kTokens == 16 ? 4 : 3));  // of the ring: 16 rows x 128 bytes a warp
   static constexpr int kExchanged = kTokens > 16 && kLong ? 16 : kTokens;             // tokens whose sums are exchanged at one time
   static constexpr int kPasses = kTokens / kExchanged;
   static constexpr int kPartFloats = kSegments * 32 * kExchanged;
@@ -219,7 +219,7 @@ __device__ __forceinline__ void multiply(const uint4* low, const uint4* high, Op
 template <bool kFp8, int kTokens, class Stream>
 __device__ __forceinline__ void multiply_block(Stream& weights, const char* from, Operand operand, float* d) {
   const auto* const words = reinterpret_cast<const uint4*>(from);  // every 512 bytes: low, low, high, high
-  if constexpr (kTokens <= 16) {
+  if constexpr (kTokens <= 32) {
     const uint4 low[2] = {words[0], words[32]};
     const uint4 high[2] = {words[64], words[96]};
     weights.ask();

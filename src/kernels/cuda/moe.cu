@@ -93,13 +93,21 @@ __global__ void moe_lists(const MoeArgs p, const __grid_constant__ ExpertTable t
   const int lane = static_cast<int>(threadIdx.x);
   if (lane < 6) p.table[lane * p.experts + e] = table.at[lane * p.experts + e];
   const int pairs = p.tokens * p.chosen;
+  constexpr int kTogether = 8;  // loads on their way
   int count = 0;
-  for (int first = 0; first < pairs; first += 32) {
-    const int pair = first + lane;
-    const bool mine = pair < pairs && p.ids[pair / p.chosen * p.ids_stride + pair % p.chosen] == p.expert_begin + e;
-    const unsigned marks = __ballot_sync(0xFFFFFFFFu, mine);
-    if (mine) p.lists[static_cast<int64_t>(e) * p.tokens + count + __popc(marks & ((1u << lane) - 1u))] = pair;
-    count += __popc(marks);
+  for (int first = 0; first < pairs; first += 32 * kTogether) {
+    bool mine[kTogether];
+#pragma unroll
+    for (int i = 0; i < kTogether; ++i) {
+      const int pair = first + i * 32 + lane;
+      mine[i] = pair < pairs && p.ids[pair / p.chosen * p.ids_stride + pair % p.chosen] == p.expert_begin + e;
+    }
+#pragma unroll
+    for (int i = 0; i < kTogether; ++i) {
+      const unsigned marks = __ballot_sync(0xFFFFFFFFu, mine[i]);
+      if (mine[i]) p.lists[static_cast<int64_t>(e) * p.tokens + count + __popc(marks & ((1u << lane) - 1u))] = first + i * 32 + lane;
+      count += __popc(marks);
+    }
   }
   if (lane == 0) p.counts[e] = count;
 }
@@ -213,40 +221,46 @@ __device__ int common_depth(int total, int a, int b) {
   }
 }
 
-/// One node [a, b) of the tree for one row: the chosen experts in it, deeper pairs first.
+/// Nodes of the tree for one row: the chosen experts in them, deeper pairs first. Ids ascend, so those of a node are neighbours.
 __global__ void moe_combine(const MoeArgs p) {
-  __shared__ int slots[kChosenMax];
-  __shared__ int depths[kChosenMax];
-  __shared__ int count;
+  __shared__ int ids[kChosenMax];
+  __shared__ int depths[kChosenMax];  // of a slot and the one before it
   const int64_t t = blockIdx.y;
   const int c = static_cast<int>(blockIdx.x) * kThreads + static_cast<int>(threadIdx.x);
+  const int slot = static_cast<int>(threadIdx.x);
+  if (slot < p.chosen) ids[slot] = p.ids[t * p.ids_stride + slot];
+  __syncthreads();
+  if (slot < p.chosen) depths[slot] = slot == 0 ? 0 : common_depth(p.experts_total, ids[slot - 1], ids[slot]);
+  __syncthreads();
   const int here = p.partial ? p.expert_begin + p.experts : p.experts_total;
   int64_t node = 0;
   for (int a = p.partial ? p.expert_begin : 0; a < here; ++node) {
     const int b = p.partial ? cover_end(p.experts_total, a, here) : here;
-    __syncthreads();
-    if (threadIdx.x == 0) {
-      count = 0;
-      for (int slot = 0; slot < p.chosen; ++slot) {
-        const int e = p.ids[t * p.ids_stride + slot];
-        if (e < max(a, p.expert_begin) || e >= min(b, p.expert_begin + p.experts)) continue;
-        depths[count] = count == 0 ? 0 : common_depth(p.experts_total, p.ids[t * p.ids_stride + slots[count - 1]], e);
-        slots[count++] = slot;
-      }
-      if (p.present != nullptr && blockIdx.x == 0) p.present[node * p.present_stride + t] = count > 0 ? 1 : 0;
-    }
-    __syncthreads();
+    int first = 0;
+    while (first < p.chosen && ids[first] < max(a, p.expert_begin)) ++first;
+    int last = first;
+    while (last < p.chosen && ids[last] < min(b, p.expert_begin + p.experts)) ++last;
+    if (p.present != nullptr && c == 0) p.present[node * p.present_stride + t] = last > first ? 1 : 0;
     if (c < p.width) {
+      constexpr int kTogether = 8;  // loads on their way
       float stack[kChosenMax];
       int border[kChosenMax];
       int depth = 0;
-      for (int i = 0; i < count; ++i) {
-        while (depth > 1 && border[depth - 1] > depths[i]) stack[depth - 2] += stack[depth - 1], --depth;
-        stack[depth] = p.leaves[(t * p.chosen + slots[i]) * p.width + c];
-        border[depth++] = depths[i];
+      for (int from = first; from < last; from += kTogether) {
+        float leaves[kTogether];
+#pragma unroll
+        for (int i = 0; i < kTogether; ++i) leaves[i] = from + i < last ? p.leaves[(t * p.chosen + from + i) * p.width + c] : 0.0f;
+#pragma unroll
+        for (int i = 0; i < kTogether; ++i) {
+          if (from + i >= last) break;
+          const int at = from + i == first ? 0 : depths[from + i];
+          while (depth > 1 && border[depth - 1] > at) stack[depth - 2] += stack[depth - 1], --depth;
+          stack[depth] = leaves[i];
+          border[depth++] = at;
+        }
       }
       while (depth > 1) stack[depth - 2] += stack[depth - 1], --depth;
-      p.y[node * p.y_node + t * p.y_stride + c] = count > 0 ? stack[0] : 0.0f;
+      p.y[node * p.y_node + t * p.y_stride + c] = last > first ? stack[0] : 0.0f;
     }
     a = b;
   }

@@ -94,9 +94,10 @@ void launch_shape(Parts& parts, void* stream) {
 
 template <bool kFp8, int kTokens>
 void launch(Parts& parts, void* stream) {
-  static_assert(cluster_shared<kTokens, false>(kClusterLong) <= kClusterSharedMax && cluster_shared<kTokens, true>(kClusterColsMax) <= kClusterSharedMax);
-  if (kTokens == 8 || parts.part[0].weight.cols <= kClusterLong) return launch_shape<kFp8, kTokens, false>(parts, stream);
-  launch_shape<kFp8, kTokens, kTokens != 8>(parts, stream);
+  static_assert(cluster_shared<kTokens, false>(kClusterLong) <= kClusterSharedMax && (kTokens == 32 || cluster_shared<kTokens, true>(kClusterColsMax) <= kClusterSharedMax));
+  constexpr bool kSame = kTokens == 8 || kTokens == 32;  // one shape for all numbers of channels, or for few only
+  if (kSame || parts.part[0].weight.cols <= kClusterLong) return launch_shape<kFp8, kTokens, false>(parts, stream);
+  launch_shape<kFp8, kTokens, !kSame>(parts, stream);
 }
 
 }  // namespace
@@ -112,6 +113,7 @@ void launch_product_wgmma(const ProductArgs* args, int count, void* stream) {
   const bool fp8 = parts.part[0].weight.type == Type::kF8;
   if (tokens <= 8) return fp8 ? launch<true, 8>(parts, stream) : launch<false, 8>(parts, stream);
   if (tokens <= 16) return fp8 ? launch<true, 16>(parts, stream) : launch<false, 16>(parts, stream);
+  if (tokens <= 32 && parts.part[0].weight.cols <= kClusterLong) return fp8 ? launch<true, 32>(parts, stream) : launch<false, 32>(parts, stream);
   fp8 ? launch<true, 64>(parts, stream) : launch<false, 64>(parts, stream);
 }
 
