@@ -162,10 +162,12 @@ PrefillBytes prefill_token_bytes(const Glm5NextConfig& c, const Glm5NextTotals& 
     out.conv += step.conv;
     // A latent is read when a token of the chunk attends to it: together they choose at most so many.
     const double chosen = static_cast<double>(end - begin) * static_cast<double>(keys_at(c.indexer, end));
-    out.attention += latent_row * std::min(static_cast<double>(end), chosen) + pool_row * static_cast<double>(end / c.indexer.kpool);
+    const int64_t pools = end / c.indexer.kpool;
+    out.attention += latent_row * std::min(static_cast<double>(end), chosen) + pool_row * static_cast<double>(pools);
   }
   out.head = head;
-  out.written = latent_row * static_cast<double>(tokens) + pool_row * static_cast<double>(tokens / c.indexer.kpool);
+  const int64_t all_pools = tokens / c.indexer.kpool;
+  out.written = latent_row * static_cast<double>(tokens) + pool_row * static_cast<double>(all_pools);
   for (double* part : {&out.fixed_weights, &out.head, &out.expert_weights, &out.kda_state, &out.conv, &out.attention, &out.written}) {
     *part /= static_cast<double>(tokens);
   }
