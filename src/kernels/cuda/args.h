@@ -284,7 +284,7 @@ inline constexpr int kProductPartsMax = 8;
 void launch_product_plain(const ProductArgs* args, int count, void* stream);
 /// Fast mode, BF16 or FP8 weights: see fits_mma in variants_product.cc.
 void launch_product_mma(const ProductArgs* args, int count, void* stream);
-/// The same without leaves and heads, one dtype for all parts: see fits_wgmma there.
+/// The same without heads, one dtype and no leaves or leaves of 128 channels for all parts: see fits_wgmma there.
 void launch_product_wgmma(const ProductArgs* args, int count, void* stream);
 /// Bytes of shared memory that a block of a cluster may have, and those of its list of experts.
 inline constexpr int64_t kClusterSharedMax = 227 * 1024;

@@ -25,7 +25,6 @@ namespace lathe::kernels::cuda {
     LATHE_CHECK(bench_error == cudaSuccess, "{}: {}", #call, cudaGetErrorString(bench_error)); \
   } while (false)
 
-
 struct Bench {
   cudaStream_t stream = nullptr;
   std::FILE* json = nullptr;

@@ -47,7 +47,7 @@ struct ProductData {
         y(tokens * rows_ * 4) {
     launch_fill(weights.as<void>(), content, -0.05f, 0.05f, rows * cols * sets, bench.seed++, bench.stream);
   }
-  ProductArgs args(int set, int64_t first, int tokens) const {
+  ProductArgs args(int set, int64_t first, int tokens, bool tree = false) const {
     Matrix weight = fp8_matrix(rows, cols);
     weight.values = weights.as<char>() + set * bytes;
     weight.scales = type == Type::kF8 ? scales.as() : nullptr;
@@ -66,9 +66,9 @@ struct ProductData {
             .head_rows = static_cast<int>(rows),
             .first_row = 0,
             .rows = static_cast<int>(rows),
-            .leaf_channels = 0,
+            .leaf_channels = tree ? 128 : 0,
             .leaf_begin = 0,
-            .leaf_total = 0,
+            .leaf_total = tree ? static_cast<int>(cols / 128) : 0,
             .partial = false,
             .fast = true};
   }
@@ -78,10 +78,10 @@ struct ProductData {
 };
 
 /// One shape: every rung against the plain kernel, and rows of 70 alone and some together.
-bool check_product(const char* name, Type type, Content content, int64_t rows, int64_t cols) {
+bool check_product(const char* name, Type type, Content content, int64_t rows, int64_t cols, bool tree = false) {
   constexpr int kTokens = 70;
   const ProductData data(type, rows, cols, 1, kTokens, content);
-  const ProductArgs all = data.args(0, 0, kTokens);
+  const ProductArgs all = data.args(0, 0, kTokens, tree);
   launch_product_plain(&all, 1, bench.stream);
   const std::vector<float> expected = on_host(data.y.as(), kTokens * rows);
   bool good = true;
@@ -93,7 +93,7 @@ bool check_product(const char* name, Type type, Content content, int64_t rows, i
     const double error = difference(found, expected);
     int differing = 0;
     for (const auto& [first, count] : {std::pair{0, 1}, std::pair{69, 1}, std::pair{7, 5}, std::pair{33, 13}, std::pair{3, 40}, std::pair{41, 25}}) {
-      const ProductArgs some = data.args(0, first, count);
+      const ProductArgs some = data.args(0, first, count, tree);
       rung.launch(&some, 1, bench.stream);
       const std::vector<float> part = on_host(data.y.as(), count * rows);
       differing += std::memcmp(part.data(), found.data() + first * rows, part.size() * 4) != 0 ? 1 : 0;
@@ -101,24 +101,24 @@ bool check_product(const char* name, Type type, Content content, int64_t rows, i
     const bool fine = error < 2e-5 && differing == 0;
     std::printf("product %s %s %ldx%ld against plain: %.1e, %d of 6 parts with other bits: %s\n", rung.name, name, static_cast<long>(rows),
                 static_cast<long>(cols), error, differing, fine ? "ok" : "WRONG");
-    std::fprintf(bench.json, "{\"what\": \"product check\", \"rung\": \"%s\", \"case\": \"%s %ldx%ld\", \"error\": %.3e, \"other_bits\": %d}\n", rung.name,
-                 name, static_cast<long>(rows), static_cast<long>(cols), error, differing);
+    std::fprintf(bench.json, "{\"what\": \"product check\", \"rung\": \"%s\", \"case\": \"%s %ldx%ld\", \"error\": %.3e, \"other_bits\": %d}\n",
+                 rung.name, name, static_cast<long>(rows), static_cast<long>(cols), error, differing);
     good = good && fine;
   }
   return good;
 }
 
-void time_product(Type type, int64_t rows, int64_t cols, std::string& table) {
+void time_product(Type type, int64_t rows, int64_t cols, bool tree, std::string& table) {
   const int64_t bytes = rows * cols * (type == Type::kF8 ? 1 : 2);
   const int sets = static_cast<int>(std::clamp<int64_t>((int64_t{400} << 20) / bytes, 3, 12));
   const ProductData data(type, rows, cols, sets, 2048, type == Type::kF8 ? Content::kF8 : Content::kBF16);
-  const char* const name = type == Type::kF8 ? "fp8" : "bf16";
+  const std::string name = fmt::format("{}{}", type == Type::kF8 ? "fp8" : "bf16", tree ? " tree" : "");
   for (const ProductRung& rung : kProductRungs) {
-    table += fmt::format("{:>5} {:<5} {:>6}x{:<5}", name, rung.name, rows, cols);
+    table += fmt::format("{:>9} {:<5} {:>6}x{:<5}", name, rung.name, rows, cols);
     for (const int tokens : {1, 4, 8, 16, 32, 64, 2048}) {
       if (tokens > rung.tokens_max) continue;
       const double us = measure(tokens > 64 ? 1 : sets, [&](int i) {
-        const ProductArgs args = data.args(i, 0, tokens);
+        const ProductArgs args = data.args(i, 0, tokens, tree);
         rung.launch(&args, 1, bench.stream);
       });
       report(fmt::format("product/{}/{}", name, rung.name), fmt::format("{}x{} M={}", rows, cols, tokens), us, static_cast<double>(bytes),
@@ -224,17 +224,22 @@ bool check_products() {
   bool good = check_product("bf16", Type::kBF16, Content::kBF16, 1000, 4096);
   good = check_product("fp8", Type::kF8, Content::kF8, 1024, 4096) && good;
   good = check_product("fp8, subnormal weights", Type::kF8, Content::kF8Tiny, 512, 1024) && good;
-  return check_product("fp8", Type::kF8, Content::kF8, 640, 8192) && good;
+  good = check_product("fp8", Type::kF8, Content::kF8, 640, 8192) && good;
+  good = check_product("fp8, leaves", Type::kF8, Content::kF8, 640, 8192, true) && good;
+  good = check_product("fp8, leaves", Type::kF8, Content::kF8, 640, 4096, true) && good;
+  return check_product("bf16, leaves", Type::kBF16, Content::kBF16, 500, 8192, true) && good;
 }
 
 void products() {
   std::string table;
   for (const Type type : {Type::kBF16, Type::kF8}) {
     for (const auto& [rows, cols] : {std::pair{2048, 4096}, std::pair{8192, 4096}, std::pair{4096, 8192}, std::pair{24576, 4096}}) {
-      time_product(type, rows, cols, table);
+      time_product(type, rows, cols, false, table);
     }
+    time_product(type, 4096, 8192, true, table);
   }
-  std::printf("products (x in f32), us and %% of read bandwidth for M = 1, 4, 8, 16, 32, 64; M = 2048 in TFLOP/s\n%s", table.c_str());
+  std::printf("products (x in f32; tree: leaves of 128 channels), us and %% of read bandwidth for M = 1, 4, 8, 16, 32, 64; M = 2048 in TFLOP/s\n%s",
+              table.c_str());
 }
 
 void launch_for_counters() {

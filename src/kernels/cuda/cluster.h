@@ -17,7 +17,9 @@ inline void send_floats(float* at, int rank, float a, float b, Barrier* done) {
   to[0] = a, to[1] = b;
   barrier_bytes(static_cast<Barrier*>(emulated::remote_shared(done, rank)), 8);
 }
-inline void send_floats(float* at, int rank, float4 v, Barrier* done) { send_floats(at, rank, v.x, v.y, done), send_floats(at + 2, rank, v.z, v.w, done); }
+inline void send_floats(float* at, int rank, float4 v, Barrier* done) {
+  send_floats(at, rank, v.x, v.y, done), send_floats(at + 2, rank, v.z, v.w, done);
+}
 inline void arrive_remote(Barrier* b, int rank) { barrier_arrive(static_cast<Barrier*>(emulated::remote_shared(b, rank))); }
 inline void wgmma_begin() {}
 inline void wgmma_end() {}
@@ -71,9 +73,7 @@ __device__ __forceinline__ void arrive_remote(Barrier* b, int rank) {
 /// Before the first product of a group: registers written by the threads are ready.
 __device__ __forceinline__ void wgmma_begin() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 /// Closes the group and waits for it.
-__device__ __forceinline__ void wgmma_end() {
-  asm volatile("wgmma.commit_group.sync.aligned;\nwgmma.wait_group.sync.aligned 0;" ::: "memory");
-}
+__device__ __forceinline__ void wgmma_end() { asm volatile("wgmma.commit_group.sync.aligned;\nwgmma.wait_group.sync.aligned 0;" ::: "memory"); }
 
 #endif
 
@@ -141,14 +141,16 @@ __device__ __forceinline__ void wgmma(float* d, const unsigned* a, Operand b, bo
   } else if constexpr (kTokens == 32) {
     asm volatile(
         "{\n.reg .pred p;\nsetp.ne.b32 p, %21, 0;\n"
-        "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, {%16, %17, %18, %19}, "
+        "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, {%16, %17, "
+        "%18, %19}, "
         "%20, p, 1, 1, 0;\n}\n"
         : LATHE_D16(0)
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(operand), "r"(plus));
   } else {
     asm volatile(
         "{\n.reg .pred p;\nsetp.ne.b32 p, %37, 0;\n"
-        "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, "
+        "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, "
+        "%19, "
         "%20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, {%32, %33, %34, %35}, %36, p, 1, 1, 0;\n}\n"
         : LATHE_D16(0), LATHE_D16(16)
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(operand), "r"(plus));

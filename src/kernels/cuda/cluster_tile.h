@@ -7,6 +7,7 @@
 // Weights     A lane asks for 16 bytes of its rows at a time and reads them itself, from a ring in shared memory that flows on over the borders of tiles.
 // Sums        FP8: 128 channels on the tensor core, times their scale, added in order. A row's eight segments are sent to the block that owns it (no barrier:
 //             that block waits for the bytes while the next tile is being multiplied) and are added in order.
+//             kTree: 128 channels are a leaf of the canonical tree, whose leaves are 1, 2, 4 or 8 a segment.
 //             So the bits of an output depend on its row of x and of W and on the number of channels alone, not on the shape of the cluster.
 // FP8 values  become bf16 times 2^-120 by moving bits (numbers below 2^-6 are subnormal there), x times 2^64, the scale times 2^56: exact, but a value of x beyond
 //             2^63 counts as infinite.
@@ -23,12 +24,13 @@ constexpr int kClusterScaleBlock = 128;
 /// What a cluster of a kernel for kTokens tokens is like. kLong: more than 4096 channels.
 template <int kTokens, bool kLong>
 struct ClusterShape {
-  static constexpr int kBlocks = kTokens <= 32 ? 2 : 8;      // two leave no multiprocessor idle, eight share much x
-  static constexpr int kRows = 32 * kBlocks;                 // of a tile
-  static constexpr int kGroups = kBlocks / 2;                // of 64 rows, beside each other in a block
-  static constexpr int kHeld = kSegments / kBlocks;          // segments of a block
-  static constexpr int kStages = kTokens == 8 ? 4 : (kLong || kTokens == 32 ? 2 : (kTokens == 16 ? 4 : 3));  // of the ring: 16 rows x 128 bytes a warp
-  static constexpr int kExchanged = kTokens > 16 && kLong ? 16 : kTokens;             // tokens whose sums are exchanged at one time
+  static constexpr int kBlocks = kTokens <= 32 ? 2 : 8;  // two leave no multiprocessor idle, eight share much x
+  static constexpr int kRows = 32 * kBlocks;             // of a tile
+  static constexpr int kGroups = kBlocks / 2;            // of 64 rows, beside each other in a block
+  static constexpr int kHeld = kSegments / kBlocks;      // segments of a block
+  static constexpr int kStages =
+      kTokens == 8 ? 4 : (kLong || kTokens == 32 ? 2 : (kTokens == 16 ? 4 : 3));  // of the ring: 16 rows x 128 bytes a warp
+  static constexpr int kExchanged = kTokens > 16 && kLong ? 16 : kTokens;         // tokens whose sums are exchanged at one time
   static constexpr int kPasses = kTokens / kExchanged;
   static constexpr int kPartFloats = kSegments * 32 * kExchanged;
   // Bytes of shared memory: barriers, sums, ring, x.
@@ -113,7 +115,8 @@ __device__ void stage_x(const ClusterX& from, int begin, int end, char* to, int 
 #pragma unroll
       for (int j = 0; j < kEach / 4; ++j) {
         v[n][j] = make_float4(0, 0, 0, 0);
-        if (there) v[n][j] = aligned ? *reinterpret_cast<const float4*>(x + 16 * j) : make_float4(x[16 * j], x[16 * j + 1], x[16 * j + 2], x[16 * j + 3]);
+        if (there)
+          v[n][j] = aligned ? *reinterpret_cast<const float4*>(x + 16 * j) : make_float4(x[16 * j], x[16 * j + 1], x[16 * j + 2], x[16 * j + 3]);
       }
     }
 #pragma unroll
@@ -123,7 +126,8 @@ __device__ void stage_x(const ClusterX& from, int begin, int end, char* to, int 
 #pragma unroll
       for (int j = 0; j < kEach / 4; ++j) {
         const int four = j * 4 + lane % 4;  // channels of the chunk: word four % (kEach / 4) of lane four / (kEach / 4)
-        char* const place = to + (i % chunks * (kEach / 4) + four % (kEach / 4)) * operand_bytes(kTokens) + i / chunks * 256 + lane / 4 * 16 + four / (kEach / 4) * 4;
+        char* const place =
+            to + (i % chunks * (kEach / 4) + four % (kEach / 4)) * operand_bytes(kTokens) + i / chunks * 256 + lane / 4 * 16 + four / (kEach / 4) * 4;
         constexpr float kUp = kFp8 ? 0x1p64f : 1.0f;
         const float4 w = v[n][j];
         *reinterpret_cast<unsigned*>(place) = kFp8 ? pack_two(w.x * kUp, w.z * kUp) : pack_two(w.x, w.y);
@@ -236,7 +240,7 @@ __device__ __forceinline__ void multiply_block(Stream& weights, const char* from
 }
 
 /// The exchange of sums inside a cluster. Each block owns 32 rows of a tile.
-template <class Shape>
+template <class Shape, bool kTree>
 struct Exchange {
   static constexpr int kWidth = Shape::kExchanged;
   Barrier* come;  ///< the sums of a tile are here
@@ -244,10 +248,11 @@ struct Exchange {
   float* part;
   int number;  ///< exchanges begun so far
 
-  /// By one thread, before the cluster's first barrier.
+  /// By one warp, before the cluster's first barrier.
   __device__ void init() const {
-    barrier_init(come, 1), barrier_init(free, kClusterWarps * Shape::kBlocks);
-    barrier_arrive_expect(come, Shape::kPartFloats * 4);
+    if (threadIdx.x % 32 == 0) barrier_init(come, 1), barrier_init(free, kClusterWarps * Shape::kBlocks);
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) barrier_arrive_expect(come, Shape::kPartFloats * 4);
   }
   /// Sums of a warp's 16 rows to their owner: warp rows q (of 2 · kBlocks) belong to block q % kBlocks, as its rows 0–15 or 16–31.
   __device__ __forceinline__ void send(const float* acc, int segment, int q) {
@@ -276,14 +281,39 @@ struct Exchange {
     if (threadIdx.x == 0) barrier_arrive_expect(come, Shape::kPartFloats * 4);
     work.store(tile, rank * 16, token, kWidth, [this](int r, int t) {
       const float* const at = part + part_place<kWidth>(r, t);
+      const auto segment = [at](int i) { return at[i * 32 * kWidth]; };
+      if (kTree) return ((segment(0) + segment(1)) + (segment(2) + segment(3))) + ((segment(4) + segment(5)) + (segment(6) + segment(7)));
       float sum = at[0];
 #pragma unroll
-      for (int i = 1; i < kSegments; ++i) sum += at[i * 32 * kWidth];
+      for (int i = 1; i < kSegments; ++i) sum += segment(i);
       return sum;
     });
     __syncwarp();
     const int lane = static_cast<int>(threadIdx.x) % 32;
     if (!last && lane < Shape::kBlocks) arrive_remote(free, lane);
+  }
+};
+
+/// The tree over the leaves of a segment, one after the other: nodes that wait for their right neighbour, by height.
+template <int kCount>
+struct Nodes {
+  float waiting[3][kCount];
+  /// Leaf number `i`, 0 to 7; afterwards sums is the largest node that ends with it.
+  __device__ __forceinline__ void add(int i, float* sums) {
+#pragma unroll
+    for (int height = 0; height < 3; ++height) {
+      const int below = (1 << height) - 1;
+      if ((i & below) != below) continue;
+      const bool right = (i >> height & 1) != 0;
+#pragma unroll
+      for (int j = 0; j < kCount; ++j) {
+        if (right) {
+          sums[j] = waiting[height][j] + sums[j];
+        } else {
+          waiting[height][j] = sums[j];
+        }
+      }
+    }
   }
 };
 
@@ -296,7 +326,7 @@ struct Exchange {
 ///   void store(c, int row, int token, int tokens, Sum sum)   tokens [token, token + tokens) of the rows that this block owns, by all its threads: sum(r, t) is
 ///     the sum of row + r (r < 16) or kRows / 2 + row + r − 16 and of token + t
 /// Until wait_for_inputs only weights are read, by rows() and after it.
-template <bool kFp8, int kTokens, class Shape, class Work>
+template <bool kFp8, int kTokens, class Shape, bool kTree, class Work>
 __device__ __forceinline__ void cluster_tiles(const Work& work, TileCursor start, int tiles, int cols, char* shared) {
   constexpr int kBlockChannels = kFp8 ? 128 : 64;  // 128 bytes
   const int warp = static_cast<int>(threadIdx.x) / 32;
@@ -310,8 +340,9 @@ __device__ __forceinline__ void cluster_tiles(const Work& work, TileCursor start
   const int end = min(cols, begin + channels);
   const int blocks = (end - begin) / kBlockChannels;
   char* const x = shared + Shape::kFixed + held * channels * kTokens * 2;
-  Exchange<Shape> exchange{reinterpret_cast<Barrier*>(shared), reinterpret_cast<Barrier*>(shared) + 1, reinterpret_cast<float*>(shared + Shape::kBarriers), 0};
-  if (threadIdx.x == 0) exchange.init();
+  Exchange<Shape, kTree> exchange{reinterpret_cast<Barrier*>(shared), reinterpret_cast<Barrier*>(shared) + 1,
+                                  reinterpret_cast<float*>(shared + Shape::kBarriers), 0};
+  if (warp == 0) exchange.init();
   cluster_arrive();
   WeightStream<Shape::kStages, Work> weights{work,
                                              start,
@@ -353,6 +384,7 @@ __device__ __forceinline__ void cluster_tiles(const Work& work, TileCursor start
     float next_scale = 1.0f;
     if (tile + 1 < tiles) work.next(after), next_scale = scale_of(after);
     float acc[kTokens / 2];
+    [[maybe_unused]] Nodes<kTree ? kTokens / 2 : 1> nodes;
 #pragma unroll
     for (int i = 0; i < kTokens / 2; ++i) acc[i] = 0;
     for (int block = 0; block < blocks; ++block) {
@@ -365,9 +397,17 @@ __device__ __forceinline__ void cluster_tiles(const Work& work, TileCursor start
         multiply_block<kFp8, kTokens>(weights, from, here, sums);
         const float s = __shfl_sync(0xFFFFFFFFu, scale, block) * 0x1p56f;
 #pragma unroll
-        for (int j = 0; j < kTokens / 2; ++j) acc[j] = fmaf(s, sums[j], acc[j]);
+        for (int j = 0; j < kTokens / 2; ++j) acc[j] = kTree ? s * sums[j] : fmaf(s, sums[j], acc[j]);
+        if constexpr (kTree) nodes.add(block, acc);
       } else {
+        if (kTree && block % 2 == 0) {
+#pragma unroll
+          for (int j = 0; j < kTokens / 2; ++j) acc[j] = 0;
+        }
         multiply_block<kFp8, kTokens>(weights, from, here, acc);
+        if constexpr (kTree) {
+          if (block % 2 != 0) nodes.add(block / 2, acc);
+        }
       }
       if (unfinished) exchange.finish(work, before, rank, 0, false), unfinished = false;
     }

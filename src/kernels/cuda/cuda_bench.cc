@@ -63,8 +63,8 @@ double measure(int count, const std::function<void(int)>& launch) {
 
 void report(const std::string& what, const std::string& shape, double us, double bytes, double ceiling_gbs) {
   const double gbs = bytes / us / 1000;
-  std::fprintf(bench.json, "{\"what\": \"%s\", \"shape\": \"%s\", \"us\": %.3f, \"gb_per_s\": %.1f, \"percent\": %.1f}\n", what.c_str(), shape.c_str(), us,
-               gbs, ceiling_gbs > 0 ? 100 * gbs / ceiling_gbs : 0.0);
+  std::fprintf(bench.json, "{\"what\": \"%s\", \"shape\": \"%s\", \"us\": %.3f, \"gb_per_s\": %.1f, \"percent\": %.1f}\n", what.c_str(),
+               shape.c_str(), us, gbs, ceiling_gbs > 0 ? 100 * gbs / ceiling_gbs : 0.0);
 }
 
 void bandwidth() {
@@ -80,7 +80,8 @@ void bandwidth() {
   bench.in_place_gbs = run(Traffic::kInPlace, 2);
   bench.read_gbs = run(Traffic::kRead, 1);
   std::printf("bandwidth GB/s: copy %.0f, in place %.0f, read %.0f\n", copy, bench.in_place_gbs, bench.read_gbs);
-  std::fprintf(bench.json, "{\"what\": \"bandwidth\", \"copy\": %.1f, \"in_place\": %.1f, \"read\": %.1f}\n", copy, bench.in_place_gbs, bench.read_gbs);
+  std::fprintf(bench.json, "{\"what\": \"bandwidth\", \"copy\": %.1f, \"in_place\": %.1f, \"read\": %.1f}\n", copy, bench.in_place_gbs,
+               bench.read_gbs);
 }
 
 std::vector<float> on_host(const float* data, int64_t count) {
@@ -116,7 +117,9 @@ int main(int argc, char** argv) {
   BENCH_CUDA(cudaGetDeviceProperties(&properties, 0));
   BENCH_CUDA(cudaStreamCreateWithFlags(&bench.stream, cudaStreamNonBlocking));
   std::printf("%s, %d multiprocessors, L2 %d MB\n", properties.name, properties.multiProcessorCount, properties.l2CacheSize >> 20);
-  const auto wanted = [&](std::string_view part) { return argc <= 2 || std::any_of(argv + 2, argv + argc, [&](const char* name) { return part == name; }); };
+  const auto wanted = [&](std::string_view part) {
+    return argc <= 2 || std::any_of(argv + 2, argv + argc, [&](const char* name) { return part == name; });
+  };
   if (argc > 2 && std::string_view(argv[2]) == "counters") {
     launch_for_counters();
     return 0;

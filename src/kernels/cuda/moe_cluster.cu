@@ -133,8 +133,8 @@ __global__ void __launch_bounds__(kClusterThreads, 1) experts(const __grid_const
   const int each = (units + clusters - 1) / clusters;
   const int first = static_cast<int>(blockIdx.x) / Shape::kBlocks * each;
   const Work work{p, *jobs, row_tiles};
-  cluster_tiles<kFp8, kTokens, Shape>(work, first < units ? work.start(first) : TileCursor{}, min(units - first, each), kDown ? p.down.cols : p.gate.cols,
-                                      shared + kClusterJobBytes);
+  cluster_tiles<kFp8, kTokens, Shape, false>(work, first < units ? work.start(first) : TileCursor{}, min(units - first, each),
+                                             kDown ? p.down.cols : p.gate.cols, shared + kClusterJobBytes);
 }
 
 template <bool kFp8, int kTokens, bool kDown>
@@ -161,7 +161,8 @@ void launch_experts_wgmma(const MoeArgs& args, void* stream) {
   const int pairs = args.tokens * args.chosen;
   const int cols = args.gate.cols > args.down.cols ? args.gate.cols : args.down.cols;
   const bool fp8 = args.gate.type == Type::kF8;
-  if (args.tokens <= 8 || pairs <= 2 * args.experts || cols > kClusterLong) return fp8 ? launch<true, 8>(args, stream) : launch<false, 8>(args, stream);
+  if (args.tokens <= 8 || pairs <= 2 * args.experts || cols > kClusterLong)
+    return fp8 ? launch<true, 8>(args, stream) : launch<false, 8>(args, stream);
   if (pairs <= 10 * args.experts) {
     return fp8 ? launch<true, 16>(args, stream) : launch<false, 16>(args, stream);
   }

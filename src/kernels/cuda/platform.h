@@ -39,22 +39,21 @@ inline int multiprocessors() {
     lathe_kernel<<<grid, block, static_cast<size_t>(shared_bytes), static_cast<cudaStream_t>(stream)>>>(__VA_ARGS__); \
   } while (false)
 /// Clusters of `cluster` blocks. The kernel may begin before the launches ahead of it have ended, and waits for them itself (wait_for_inputs in cluster.h).
-#define LATHE_LAUNCH_CLUSTER(kernel, cluster, grid, block, shared_bytes, stream, ...)                                        \
-  do {                                                                                                                       \
-    const auto lathe_kernel = kernel;                                                                                        \
-    cudaFuncSetAttribute(reinterpret_cast<const void*>(lathe_kernel), cudaFuncAttributeMaxDynamicSharedMemorySize,           \
-                         static_cast<int>(shared_bytes));                                                                    \
-    cudaLaunchAttribute lathe_attributes[2] = {};                                                                            \
-    lathe_attributes[0].id = cudaLaunchAttributeClusterDimension;                                                            \
-    lathe_attributes[0].val.clusterDim.x = static_cast<unsigned>(cluster);                                                   \
-    lathe_attributes[0].val.clusterDim.y = lathe_attributes[0].val.clusterDim.z = 1;                                         \
-    lathe_attributes[1].id = cudaLaunchAttributeProgrammaticStreamSerialization;                                             \
-    lathe_attributes[1].val.programmaticStreamSerializationAllowed = 1;                                                      \
-    cudaLaunchConfig_t lathe_config = {};                                                                                    \
-    lathe_config.gridDim = grid, lathe_config.blockDim = block;                                                              \
-    lathe_config.dynamicSmemBytes = static_cast<size_t>(shared_bytes);                                                       \
-    lathe_config.stream = static_cast<cudaStream_t>(stream);                                                                 \
-    lathe_config.attrs = lathe_attributes, lathe_config.numAttrs = 2;                                                        \
-    cudaLaunchKernelEx(&lathe_config, lathe_kernel, __VA_ARGS__);                                                            \
+#define LATHE_LAUNCH_CLUSTER(kernel, cluster, grid, block, shared_bytes, stream, ...)                                                               \
+  do {                                                                                                                                              \
+    const auto lathe_kernel = kernel;                                                                                                               \
+    cudaFuncSetAttribute(reinterpret_cast<const void*>(lathe_kernel), cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes)); \
+    cudaLaunchAttribute lathe_attributes[2] = {};                                                                                                   \
+    lathe_attributes[0].id = cudaLaunchAttributeClusterDimension;                                                                                   \
+    lathe_attributes[0].val.clusterDim.x = static_cast<unsigned>(cluster);                                                                          \
+    lathe_attributes[0].val.clusterDim.y = lathe_attributes[0].val.clusterDim.z = 1;                                                                \
+    lathe_attributes[1].id = cudaLaunchAttributeProgrammaticStreamSerialization;                                                                    \
+    lathe_attributes[1].val.programmaticStreamSerializationAllowed = 1;                                                                             \
+    cudaLaunchConfig_t lathe_config = {};                                                                                                           \
+    lathe_config.gridDim = grid, lathe_config.blockDim = block;                                                                                     \
+    lathe_config.dynamicSmemBytes = static_cast<size_t>(shared_bytes);                                                                              \
+    lathe_config.stream = static_cast<cudaStream_t>(stream);                                                                                        \
+    lathe_config.attrs = lathe_attributes, lathe_config.numAttrs = 2;                                                                               \
+    cudaLaunchKernelEx(&lathe_config, lathe_kernel, __VA_ARGS__);                                                                                   \
   } while (false)
 #endif

@@ -33,7 +33,7 @@ bool fits_mma(const MatrixView& m, Compute compute, int64_t leaf) {
   return m.cols() % each == 0 && m.values.step(0) % each == 0 && leaf % each == 0 && reinterpret_cast<uintptr_t>(m.values.data) % 16 == 0;
 }
 
-/// Clusters of blocks (cluster_tile.h): the same weights, without leaves, scale blocks as wide as their own.
+/// Clusters of blocks (cluster_tile.h): the same weights, scale blocks as wide as their own.
 bool fits_wgmma(const MatrixView& m, Compute compute) {
   if (!fits_mma(m, compute, 0) || m.cols() > kClusterColsMax) return false;
   if (m.cols() % (m.values.dtype == DType::kF8E4M3 ? 128 : 64) != 0) return false;
@@ -89,10 +89,18 @@ bool matmul_fits(const void* params) {
   });
 }
 
+/// No leaves; or all leaves of a tree whose eight nodes of the third level have 1, 2, 4 or 8 each.
+bool leaves_fit_wgmma(const ops::MatmulPart& part) {
+  if (part.leaf_channels == 0) return true;
+  const int64_t cols = part.weight.cols();
+  return part.leaf_channels == 128 && part.leaf_begin == 0 && part.leaf_total * 128 == cols && part.y.rank == 2 &&
+         (cols == 1024 || cols == 2048 || cols == 4096 || cols == 8192);
+}
 bool matmul_fits_wgmma(const void* params) {
   const auto& p = as<ops::MatmulParams>(params);
   return std::all_of(p.parts.begin(), p.parts.begin() + p.part_count, [&](const ops::MatmulPart& part) {
-    return part.leaf_channels == 0 && fits_wgmma(part.weight, p.compute) && alike(part.weight, p.parts[0].weight);
+    return leaves_fit_wgmma(part) && part.leaf_channels == p.parts[0].leaf_channels && fits_wgmma(part.weight, p.compute) &&
+           alike(part.weight, p.parts[0].weight);
   });
 }
 

@@ -124,6 +124,8 @@ void fast_mode(std::vector<Case>& out) {
   product_case(out,
                {"fast_fp8_inside", 4, 200, {{{.dtype = DType::kF8E4M3, .scaled = true, .row_offset = 70, .col_offset = 64}, 90}}, Compute::kBF16});
   product_case(out, {"fast_fp8_leaves", 4, 300, {{kFp8Weights, 20, false, 128}}, Compute::kBF16});
+  product_case(out, {"fast_fp8_all_leaves_3x2048x40", 3, 2048, {{kFp8Weights, 40, true, 128}}, Compute::kBF16});
+  product_case(out, {"fast_bf16_all_leaves_10x1024x70", 10, 1024, {{kBF16Weights, 70, false, 128}}, Compute::kBF16});
   product_case(out, {"fast_f32_weights", 3, 100, {{kF32Weights, 9}}, Compute::kBF16});
   product_case(out, {"fast_nonfinite", 5, 67, {{kBF16Weights, 21}}, Compute::kBF16, true});
 }
