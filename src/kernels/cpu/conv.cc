@@ -50,7 +50,9 @@ class ShortConv {
     for_pieces(context_, rows, channels_ * 4, [&](int64_t begin, int64_t end, int) {
       for (int64_t t = begin; t < end; ++t) one_row(t);
     });
-    for (int64_t s = 0; s < sequences; ++s) keep(s);
+    for (int64_t s = 0; s < sequences; ++s) {
+      if (!alone(s)) keep(s);
+    }
   }
 
  private:
@@ -89,6 +91,7 @@ class ShortConv {
       }
     }
     isa_.conv(rows, weight_, taps_, channels_, p_.out.f32() + t * p_.out.step(0));
+    if (alone(s)) keep(s);
     const bool first = t == begin[s];
     LATHE_COUNT(context_, kBytesRead, channels_ * 4 + (first ? (taps_ - 1) * channels_ * size_of(p_.ring) : 0));
     LATHE_COUNT(context_, kBytesWritten, channels_ * 4);
@@ -97,6 +100,9 @@ class ShortConv {
     LATHE_COUNT(context_, kDivisions, channels_);
     static_cast<void>(first);
   }
+
+  /// Whether the sequence has one row: nobody else reads its ring, which takes the row at once.
+  bool alone(int64_t s) const { return p_.batch.begin.i32()[s + 1] - p_.batch.begin.i32()[s] == 1; }
 
   /// The last raw rows of a sequence go to its ring.
   void keep(int64_t s) {

@@ -92,7 +92,9 @@ class IndexSelect {
     const bool scored = p_.scores.present() || furthest > most_;
     if (p_.scores.present()) LATHE_CHECK(furthest <= p_.scores.dim(1), "{} pools, room for {} scores", furthest, p_.scores.dim(1));
     const int threads = context_.pool->threads();
-    const int64_t blocks = ceil_div(rows_, kBlockRows), panels = ceil_div(furthest, isa_.matmul.width);
+    // Rows of one sequence share the packing of its keys; rows of several have nothing to share.
+    if (p_.batch.sequences() >= rows_) block_ = std::clamp<int64_t>(ceil_div(rows_, int64_t{2} * threads), 1, kBlockRows);
+    const int64_t blocks = ceil_div(rows_, block_), panels = ceil_div(furthest, isa_.matmul.width);
     pieces_ = !scored ? 1 : std::clamp<int64_t>(std::min(2 * threads / blocks, panels / 8), 1, 64);
     piece_pools_ = round_up(ceil_div(furthest, pieces_), isa_.matmul.width);
     if (pieces_ > 1) partial_ = static_cast<char*>(context_.scratch->shared(rows_ * pieces_ * (list_ + 1) * 8));
@@ -173,8 +175,8 @@ class IndexSelect {
   bool run_block(int64_t block, int64_t piece, int worker) {
     const Memory m = memory(worker);
     if (m.packed == nullptr) return false;
-    const int64_t end = std::min(rows_, (block + 1) * kBlockRows);
-    for (int64_t t = block * kBlockRows; t < end;) {
+    const int64_t end = std::min(rows_, (block + 1) * block_);
+    for (int64_t t = block * block_; t < end;) {
       const int64_t s = sequence_of(p_.batch, t), stop = std::min<int64_t>(end, p_.batch.begin.i32()[s + 1]);
       run_rows(m, s, t, stop, piece);
       t = stop;
@@ -278,7 +280,7 @@ class IndexSelect {
   PackFn pack_ = nullptr;
   int64_t element_ = 4;
   float scale_ = 1, head_scale_ = 1;
-  int64_t pieces_ = 1, piece_pools_ = 0;
+  int64_t block_ = kBlockRows, pieces_ = 1, piece_pools_ = 0;
   char* partial_ = nullptr;
 };
 

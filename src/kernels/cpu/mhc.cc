@@ -17,6 +17,8 @@ namespace {
 
 constexpr int64_t kRowsMax = 2 * kStreamsMax + kStreamsMax * kStreamsMax;
 constexpr int64_t kLanesMax = 16;
+constexpr int64_t kFewRows = 4;
+constexpr int64_t kDirectRows = 3;  // most that a product in floats takes without packing
 
 class MhcIn {
  public:
@@ -37,17 +39,20 @@ class MhcIn {
     LATHE_COUNT(context_, kWeightBytes, outputs_ * size_of(p_.base) + 3 * size_of(p_.scale));
     LATHE_COUNT(context_, kBytesRead, outputs_ * size_of(p_.base) + 3 * size_of(p_.scale));
     for (int64_t i = 0; i < outputs_; ++i) base_[i] = vector_at(p_.base, i);
-    // Blocks of whole lane groups: enough rows to pay for decoding fn.
+    // Enough rows to pay for decoding fn: whole lane groups, or a thread's share of few rows.
     const int threads = context_.pool->threads();
-    block_ = std::clamp<int64_t>(round_up(ceil_div(rows, 2 * threads), isa_.lanes), isa_.lanes, 8 * isa_.lanes);
+    const int64_t few = std::max<int64_t>(ceil_div(rows, threads), kFewRows);
+    block_ = few <= isa_.lanes ? few : std::clamp<int64_t>(round_up(ceil_div(rows, 2 * threads), isa_.lanes), isa_.lanes, 8 * isa_.lanes);
     const int64_t blocks = ceil_div(rows, block_);
     context_.pool->for_each(blocks, [&](int64_t block, int worker) { rows_of_block(block * block_, std::min(rows, (block + 1) * block_), worker); });
   }
 
  private:
   void rows_of_block(int64_t begin, int64_t end, int worker) {
-    const int64_t rows = end - begin, width = source_.width(), tile = level_.base->tile_rows;
-    const bool whole = rows > tile;
+    const int64_t rows = end - begin, width = source_.width();
+    // Few rows: straight from fn, which is decoded once for each tile.
+    const bool whole = rows > 2 * level_.base->tile_rows;
+    const int64_t tile = whole ? level_.base->tile_rows : std::min<int64_t>(level_.base->tile_rows, kDirectRows);
     const int64_t run_bytes = round_up(PanelRun::bytes(source_, whole, 1), 64), flat_bytes = flat_ ? 0 : tile * streams_ * width_ * 4;
     char* const memory = static_cast<char*>(context_.scratch->local(worker, run_bytes + round_up(flat_bytes, 64) + block_ * kRowsMax * 4));
     if (memory == nullptr) return;
