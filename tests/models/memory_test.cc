@@ -35,6 +35,9 @@ TEST(CacheMemory, AMillionTokensAreReservedAsSaidAndTouchedWhenUsed) {
   const auto store = must(cache::Store::create(*device, families, of_store), "store");
   EXPECT_EQ(store->bytes(), said);
   EXPECT_GT(said, int64_t{512} << 20);
+#ifdef LATHE_SANITIZED
+  GTEST_SKIP() << "what is resident cannot be read under a sanitizer: its own shadow memory counts";
+#endif
   constexpr int64_t kSmall = int64_t{8} << 20;  // block lists, one cleared slot, and what the allocator keeps
   EXPECT_LT(resident_bytes() - before, kSmall);
   const SequenceId sequence = must(store->open(), "open");
