@@ -1,7 +1,8 @@
 #pragma once
 // What the parts of cuda_bench share.
 //
-// Method  Launches are captured into a graph that goes through as many inputs as are needed to exceed the L2 cache twice; the median of 15 replays over its launches.
+// Method  Launches are captured into a graph that goes through as many inputs as are needed to exceed the L2 cache twice; the median of 15 replays
+//         over its launches. Products and experts on clusters may begin while the launch before them ends.
 //         Percentages are of the bandwidth that this run measured: in-place for states, read for weights.
 // Threads one; errors of CUDA end the program.
 

@@ -35,7 +35,7 @@ __device__ __forceinline__ void cluster_wait() { asm volatile("barrier.cluster.w
 __device__ __forceinline__ void launch_next() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
 /// All launches before this one are complete and their stores seen. Before it a kernel may read what no launch writes, and write nothing.
 __device__ __forceinline__ void wait_for_inputs() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
-/// Two floats to where `at` lies in the shared memory of block `rank` of the cluster (8-byte aligned), announced as 8 bytes to the barrier `done` there.
+/// Two floats to where `at` (8-byte aligned) lies in the shared memory of block `rank` of the cluster; 8 bytes for the barrier `done` there.
 __device__ __forceinline__ void send_floats(float* at, int rank, float a, float b, Barrier* done) {
   asm volatile(
       "{\n"
@@ -77,7 +77,8 @@ __device__ __forceinline__ void wgmma_end() { asm volatile("wgmma.commit_group.s
 
 #endif
 
-/// B of a product, 16 channels x kTokens in bf16 in shared memory: cores of 8 tokens x 8 channels (128 bytes), channels 0–7 and 8–15 of 8 tokens one after the other.
+/// B of a product, 16 channels x kTokens in bf16 in shared memory: cores of 8 tokens x 8 channels (128 bytes), channels 0–7 and 8–15 of 8 tokens
+/// one after the other.
 __host__ __device__ constexpr int operand_bytes(int tokens) { return tokens * 32; }
 /// Where one lies, as the tensor core wants to know it.
 struct Operand {
@@ -113,7 +114,7 @@ void wgmma(float* d, const unsigned* a, Operand b, bool add) {
 
 #else
 
-/// Low half of the descriptor of B as laid out above: 128 bytes between cores along the channels. The high half says 256 along the tokens, no swizzle.
+/// Low half of the descriptor of B as laid out above: 128 bytes between cores along the channels. The high half: 256 along the tokens, no swizzle.
 __device__ __forceinline__ Operand operand_at(const void* b) { return {(shared_address(b) & 0x3FFFFu) >> 4 | 128u / 16 << 16}; }
 __device__ __forceinline__ Operand operand_after(Operand b, int bytes) { return {b.at + static_cast<unsigned>(bytes / 16)}; }
 

@@ -38,7 +38,7 @@ inline int multiprocessors() {
                            static_cast<int>(shared_bytes));                                                           \
     lathe_kernel<<<grid, block, static_cast<size_t>(shared_bytes), static_cast<cudaStream_t>(stream)>>>(__VA_ARGS__); \
   } while (false)
-/// Clusters of `cluster` blocks. The kernel may begin before the launches ahead of it have ended, and waits for them itself (wait_for_inputs in cluster.h).
+/// Clusters of `cluster` blocks. The kernel may begin before the launches ahead of it have ended, and waits for them itself (wait_for_inputs).
 #define LATHE_LAUNCH_CLUSTER(kernel, cluster, grid, block, shared_bytes, stream, ...)                                                               \
   do {                                                                                                                                              \
     const auto lathe_kernel = kernel;                                                                                                               \
