@@ -29,6 +29,7 @@ namespace lathe::kernels::cuda {
 struct Bench {
   cudaStream_t stream = nullptr;
   std::FILE* json = nullptr;
+  double copy_gbs = 0;
   double in_place_gbs = 0;
   double read_gbs = 0;
   uint64_t seed = 1;
@@ -74,6 +75,7 @@ bool check_experts();
 void kda_decode();
 void products();
 void experts();
+void rows();
 /// One launch of each kernel that a profiler should look at.
 void launch_for_counters();
 

@@ -1,5 +1,5 @@
 // Times the kernels of this folder on the GPU of this machine and writes one JSON object a line.
-//   cuda_bench [results.jsonl [check|products|experts|kda]…]   no names: all
+//   cuda_bench [results.jsonl [check|products|experts|rows|kda]…]   no names: all
 //   cuda_bench FILE counters               one launch of each kernel for a profiler
 #include <fmt/format.h>
 
@@ -76,11 +76,11 @@ void bandwidth() {
         2, [&](int i) { launch_traffic(traffic, i == 0 ? a.as<void>() : b.as<void>(), i == 0 ? b.as<void>() : a.as<void>(), kBytes, bench.stream); });
     return static_cast<double>(kBytes) * moved / us / 1000;
   };
-  const double copy = run(Traffic::kCopy, 2);
+  bench.copy_gbs = run(Traffic::kCopy, 2);
   bench.in_place_gbs = run(Traffic::kInPlace, 2);
   bench.read_gbs = run(Traffic::kRead, 1);
-  std::printf("bandwidth GB/s: copy %.0f, in place %.0f, read %.0f\n", copy, bench.in_place_gbs, bench.read_gbs);
-  std::fprintf(bench.json, "{\"what\": \"bandwidth\", \"copy\": %.1f, \"in_place\": %.1f, \"read\": %.1f}\n", copy, bench.in_place_gbs,
+  std::printf("bandwidth GB/s: copy %.0f, in place %.0f, read %.0f\n", bench.copy_gbs, bench.in_place_gbs, bench.read_gbs);
+  std::fprintf(bench.json, "{\"what\": \"bandwidth\", \"copy\": %.1f, \"in_place\": %.1f, \"read\": %.1f}\n", bench.copy_gbs, bench.in_place_gbs,
                bench.read_gbs);
 }
 
@@ -133,6 +133,7 @@ int main(int argc, char** argv) {
   bandwidth();
   if (wanted("products")) products();
   if (wanted("experts")) experts();
+  if (wanted("rows")) rows();
   if (wanted("kda")) kda_decode();
   std::fclose(bench.json);
   return good ? 0 : 1;
