@@ -13,6 +13,9 @@ namespace {
 // About 40 µs: longer than the gaps inside a decode step and between two (a sleeper takes 16 µs to wake), shorter than a scheduling quantum.
 constexpr int kSpins = 1600;
 
+/// Of ThreadPool's state: the lowest bit above the number of helpers inside.
+constexpr uint64_t kTurn = 1 << 16;
+
 void relax() {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
@@ -25,14 +28,13 @@ void relax() {
 
 ThreadPool::ThreadPool(int threads)
     : threads_(threads), shares_(static_cast<size_t>(std::max(threads, 0))), last_end_ns_(static_cast<size_t>(std::max(threads, 0))) {
-  LATHE_CHECK(threads >= 1, "threads {}", threads);
+  LATHE_CHECK(threads >= 1 && threads < static_cast<int>(kTurn), "threads {}", threads);
   for (int worker = 1; worker < threads; ++worker) helpers_.emplace_back([this, worker] { worker_main(worker); });
 }
 
 ThreadPool::~ThreadPool() {
   stop_.store(true);
-  epoch_.fetch_add(1);
-  epoch_.notify_all();
+  open();
   for (std::thread& helper : helpers_) helper.join();
 }
 
@@ -72,23 +74,52 @@ void ThreadPool::work_recorded(int worker) {
   recorder_->span({.name = name_, .category = "piece", .ready_ns = ready, .start_ns = start, .end_ns = last, .worker = worker});
 }
 
+void ThreadPool::open() {
+  state_.fetch_add(kTurn, std::memory_order_release);
+  state_.notify_all();
+}
+
+bool ThreadPool::join(uint64_t& seen) {
+  uint64_t state = state_.load(std::memory_order_relaxed);
+  while ((state & kTurn) != 0 && state / kTurn != seen) {
+    if (!state_.compare_exchange_weak(state, state + 1, std::memory_order_acquire, std::memory_order_relaxed)) continue;
+    seen = state / kTurn;
+    return true;
+  }
+  return false;
+}
+
+void ThreadPool::leave() {
+  const uint64_t before = state_.fetch_sub(1, std::memory_order_acq_rel);
+  if ((before & kTurn) == 0 && before % kTurn == 1) state_.notify_all();
+}
+
+void ThreadPool::close() {
+  uint64_t state = state_.fetch_add(kTurn, std::memory_order_acq_rel) + kTurn;
+  for (int spin = 0; state % kTurn != 0 && spin < kSpins; ++spin) {
+    relax();
+    state = state_.load(std::memory_order_acquire);
+  }
+  for (; state % kTurn != 0; state = state_.load(std::memory_order_acquire)) state_.wait(state, std::memory_order_acquire);
+}
+
 void ThreadPool::worker_main(int worker) {
   this_thread_place().worker = worker;
   uint64_t seen = 0;
   for (;;) {
-    uint64_t epoch = epoch_.load(std::memory_order_acquire);
-    for (int spin = 0; epoch == seen && spin < kSpins; ++spin) {
+    bool inside = join(seen);
+    for (int spin = 0; !inside && spin < kSpins; ++spin) {
       relax();
-      epoch = epoch_.load(std::memory_order_acquire);
+      inside = join(seen);
     }
-    if (epoch == seen) {
-      epoch_.wait(seen, std::memory_order_acquire);
+    if (!inside) {
+      const uint64_t state = state_.load(std::memory_order_relaxed);
+      if ((state & kTurn) == 0 || state / kTurn == seen) state_.wait(state, std::memory_order_relaxed);
       continue;
     }
-    seen = epoch;
-    if (stop_.load()) return;
+    if (stop_.load()) return leave();
     work(worker);
-    if (running_.fetch_sub(1, std::memory_order_acq_rel) == 1) running_.notify_one();
+    leave();
   }
 }
 
@@ -107,21 +138,12 @@ void ThreadPool::for_each(int64_t tasks, FunctionRef<void(int64_t task, int work
   body_ = &body;
   enqueued_ns_ = recorder_ ? now_ns() : 0;
   for (int worker = 0; worker < threads_; ++worker) shares_[static_cast<size_t>(worker)].next.store(share_begin(worker), std::memory_order_relaxed);
-  running_.store(threads_ - 1, std::memory_order_relaxed);
-  epoch_.fetch_add(1, std::memory_order_release);
-  epoch_.notify_all();
+  open();
   work(0);
-  if (recorder_ == nullptr) return wait_for_helpers();
+  if (recorder_ == nullptr) return close();
   const int64_t start = now_ns();
-  wait_for_helpers();
+  close();
   recorder_->span({.name = "barrier", .category = "wait", .ready_ns = start, .start_ns = start, .end_ns = now_ns()});
-}
-
-void ThreadPool::wait_for_helpers() {
-  for (int spin = 0; spin < kSpins && running_.load(std::memory_order_acquire) != 0; ++spin) relax();
-  for (int left = running_.load(std::memory_order_acquire); left != 0; left = running_.load(std::memory_order_acquire)) {
-    running_.wait(left, std::memory_order_acquire);
-  }
 }
 
 int default_thread_count() {

@@ -15,7 +15,8 @@ namespace lathe::base {
 /// Fixed set of threads that share numbered tasks.
 ///
 /// Threads   The calling thread is worker 0; `threads - 1` more are started and joined by this object. for_each is not re-entrant and has one caller at a time.
-/// Waiting   Workers spin for a short while after work (decode launches every few µs) and then sleep.
+/// Waiting   Workers spin for a short while after work (decode launches every few µs) and then sleep. A call waits only for helpers that have begun: on a
+///           loaded machine the caller does the tasks of those that do not get a processor.
 class ThreadPool {
  public:
   /// threads >= 1.
@@ -46,12 +47,17 @@ class ThreadPool {
   int64_t take(int worker, int& offset);
   void work(int worker);
   void work_recorded(int worker);
-  void wait_for_helpers();
+  void open();
+  /// Joins the open call, if it is not the one of `seen`.
+  bool join(uint64_t& seen);
+  void leave();
+  /// No more helpers may join; waits for those inside.
+  void close();
   void worker_main(int worker);
 
   int threads_;
-  std::atomic<uint64_t> epoch_{0};  ///< number of for_each calls begun; workers wait for it to change
-  std::atomic<int> running_{0};     ///< helpers that have not finished the current epoch
+  /// High bits: number of openings and closings so far, odd while a call is open. Low bits: helpers inside it.
+  std::atomic<uint64_t> state_{0};
   std::atomic<bool> stop_{false};
   int64_t tasks_ = 0;
   std::vector<Share> shares_;
