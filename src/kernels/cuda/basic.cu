@@ -87,10 +87,32 @@ __device__ float* sinkhorn(float* cells, float* other, int s, int iterations, fl
   return other;
 }
 
-__global__ void mhc_in(const MhcInArgs p) {
-  __shared__ float m[kStreamsMax * (kStreamsMax + 2)];
+/// From the mixes m to post, comb and the mixed input x, by the whole block; m is in shared memory and complete.
+__device__ void mhc_mix(const MhcInArgs& p, float* m) {
   __shared__ float spare[kStreamsMax * kStreamsMax];
   __shared__ float pre[kStreamsMax];
+  const int64_t t = blockIdx.x;
+  const int s = p.count;
+  const float* const x = p.streams.data + t * p.streams.outer;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  if (threadIdx.x < 32) {
+    if (lane < s) {
+      pre[lane] = static_cast<float>(sigmoid(m[lane])) + p.hc_eps;
+      p.post.data[t * p.post.stride + lane] = static_cast<float>(2.0 * sigmoid(m[s + lane]));
+    }
+    const float* const comb = sinkhorn(m + 2 * s, spare, s, p.iterations, p.hc_eps);
+    for (int i = lane; i < s * s; i += 32) p.comb.data[t * p.comb.stride + i] = comb[i];
+  }
+  __syncthreads();
+  for (int c = threadIdx.x; c < p.width; c += static_cast<int>(blockDim.x)) {
+    float sum = 0;
+    for (int i = 0; i < s; ++i) sum = fmaf(pre[i], x[i * p.streams.inner + c], sum);
+    p.x.data[t * p.x.stride + c] = sum;
+  }
+}
+
+__global__ void mhc_in(const MhcInArgs p) {
+  __shared__ float m[kStreamsMax * (kStreamsMax + 2)];
   const int64_t t = blockIdx.x;
   const int s = p.count;
   const int flat = s * p.width;
@@ -110,20 +132,55 @@ __global__ void mhc_in(const MhcInArgs p) {
       m[row] = static_cast<float>(sum * factor * static_cast<double>(element(p.scale, third)) + static_cast<double>(element(p.base, row)));
   }
   __syncthreads();
-  if (threadIdx.x < 32) {
-    if (lane < s) {
-      pre[lane] = static_cast<float>(sigmoid(m[lane])) + p.hc_eps;
-      p.post.data[t * p.post.stride + lane] = static_cast<float>(2.0 * sigmoid(m[s + lane]));
+  mhc_mix(p, m);
+}
+
+constexpr int kMhcThreads = 512;
+
+__device__ __forceinline__ float4 four_of(const float* at) { return *reinterpret_cast<const float4*>(at); }
+__device__ __forceinline__ float4 four_of(const uint16_t* at) {
+  const uint2 v = *reinterpret_cast<const uint2*>(at);
+  return make_float4(__uint_as_float(v.x << 16), __uint_as_float(v.x & 0xFFFF0000u), __uint_as_float(v.y << 16), __uint_as_float(v.y & 0xFFFF0000u));
+}
+
+/// Four streams: a thread takes four channels at a time for all 24 mixes, so that many loads are on their way.
+template <class T>
+__global__ void __launch_bounds__(kMhcThreads) mhc_in_four(const MhcInArgs p) {
+  constexpr int kMixes = 24;
+  __shared__ double parts[kMhcThreads / 32][kMixes + 1];
+  __shared__ float m[kMixes];
+  const float* const x = p.streams.data + static_cast<int64_t>(blockIdx.x) * p.streams.outer;
+  const auto* const fn = static_cast<const T*>(p.fn.values);
+  double sums[kMixes + 1] = {};
+  for (int stream = 0; stream < 4; ++stream) {
+    for (int c = static_cast<int>(threadIdx.x) * 4; c < p.width; c += kMhcThreads * 4) {
+      const float4 v = four_of(x + stream * p.streams.inner + c);
+      float4 w[kMixes];
+#pragma unroll
+      for (int i = 0; i < kMixes; ++i) w[i] = four_of(fn + i * p.fn.stride + stream * p.width + c);
+      const double d[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+      for (int i = 0; i < kMixes; ++i) sums[i] += d[0] * w[i].x + d[1] * w[i].y + d[2] * w[i].z + d[3] * w[i].w;
+      sums[kMixes] += d[0] * d[0] + d[1] * d[1] + d[2] * d[2] + d[3] * d[3];
     }
-    const float* const comb = sinkhorn(m + 2 * s, spare, s, p.iterations, p.hc_eps);
-    for (int i = lane; i < s * s; i += 32) p.comb.data[t * p.comb.stride + i] = comb[i];
+  }
+#pragma unroll
+  for (int i = 0; i <= kMixes; ++i) {
+    const double sum = warp_sum(sums[i]);
+    if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32][i] = sum;
   }
   __syncthreads();
-  for (int c = threadIdx.x; c < p.width; c += kThreads) {
-    float sum = 0;
-    for (int i = 0; i < s; ++i) sum = fmaf(pre[i], x[i * p.streams.inner + c], sum);
-    p.x.data[t * p.x.stride + c] = sum;
+  if (threadIdx.x < kMixes) {
+    const int row = static_cast<int>(threadIdx.x);
+    double sum = 0;
+    double squares = 0;
+    for (int i = 0; i < kMhcThreads / 32; ++i) sum += parts[i][row], squares += parts[i][kMixes];
+    const double factor = 1.0 / sqrt(squares / (4 * p.width) + static_cast<double>(p.eps));
+    const int third = row < 4 ? 0 : (row < 8 ? 1 : 2);
+    m[row] = static_cast<float>(sum * factor * static_cast<double>(element(p.scale, third)) + static_cast<double>(element(p.base, row)));
   }
+  __syncthreads();
+  mhc_mix(p, m);
 }
 
 template <int kCount>  // 0: any
@@ -250,7 +307,18 @@ void launch_layer_norm(const NormArgs& args, void* stream) {
   if (args.tokens > 0) LATHE_LAUNCH(norm<true>, dim3(static_cast<unsigned>(args.tokens)), dim3(kThreads), 0, stream, args);
 }
 void launch_mhc_in(const MhcInArgs& args, void* stream) {
-  if (args.tokens > 0) LATHE_LAUNCH(mhc_in, dim3(static_cast<unsigned>(args.tokens)), dim3(kThreads), 0, stream, args);
+  if (args.tokens == 0) return;
+  const dim3 grid(static_cast<unsigned>(args.tokens));
+  const bool fours = args.count == 4 && args.width % 4 == 0 && args.streams.outer % 4 == 0 && args.streams.inner % 4 == 0 &&
+                     args.fn.stride % 4 == 0 && reinterpret_cast<uintptr_t>(args.streams.data) % 16 == 0 &&
+                     reinterpret_cast<uintptr_t>(args.fn.values) % 16 == 0;
+  if (fours && args.fn.type == Type::kF32) {
+    LATHE_LAUNCH(mhc_in_four<float>, grid, dim3(kMhcThreads), 0, stream, args);
+  } else if (fours && args.fn.type == Type::kBF16) {
+    LATHE_LAUNCH(mhc_in_four<uint16_t>, grid, dim3(kMhcThreads), 0, stream, args);
+  } else {
+    LATHE_LAUNCH(mhc_in, grid, dim3(kThreads), 0, stream, args);
+  }
 }
 void launch_mhc_out(const MhcOutArgs& args, void* stream) {
   if (args.tokens == 0 || args.width == 0) return;
