@@ -10,6 +10,8 @@ import subprocess
 
 SIZES = {"F64": 8, "F32": 4, "I64": 8, "I32": 4, "BF16": 2, "F16": 2, "F8_E4M3": 1, "U8": 1, "I8": 1}
 
+LONGEST_S = 1500  # of one run; under sanitizers `selftest` takes minutes, and ctest has its own limit for the whole test
+
 
 class Lathe:
     """One program and the folder of the project's data."""
@@ -20,7 +22,7 @@ class Lathe:
         self.builtin = os.path.join(self.data, "builtin")
         self.environment = {k: v for k, v in os.environ.items() if not k.startswith("LATHE_")}
 
-    def run(self, *arguments, stdin=b"", timeout=240, env=None):
+    def run(self, *arguments, stdin=b"", timeout=LONGEST_S, env=None):
         """The finished process; stdout and stderr are bytes."""
         environment = dict(self.environment, **(env or {}))
         return subprocess.run([self.program, *arguments], input=stdin, capture_output=True, timeout=timeout, check=False, env=environment)
@@ -32,7 +34,7 @@ class Lathe:
             raise AssertionError(f"lathe {' '.join(arguments)}: exit code {done.returncode}: {done.stderr.decode(errors='replace')}")
         return done.stdout.decode()
 
-    def on_terminal(self, *arguments, timeout=240):
+    def on_terminal(self, *arguments, timeout=LONGEST_S):
         """What a successful run writes to standard error when that is a terminal."""
         master, slave = pty.openpty()
         with subprocess.Popen([self.program, *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=slave, env=self.environment) as process:
