@@ -165,7 +165,7 @@ class GoodPaths(unittest.TestCase):
 
     def test_nothing_but_results_without_a_terminal(self):
         """Work that shows progress on a terminal is silent on a pipe."""
-        command = ["logits", self.lathe.builtin, "--ids", self.ids_file([i % 500 for i in range(3000)]), "--out", self.path("l.safetensors"), "--at=-1",
+        command = ["logits", self.lathe.builtin, "--ids", self.ids_file([i % 500 for i in range(6000)]), "--out", self.path("l.safetensors"), "--at=-1",
                    "--dtype", "float32", "-t", "1", "--batch-tokens", "64"]
         done = self.lathe.run(*command)
         self.assertEqual((done.returncode, done.stdout, done.stderr), (0, b"", b""))
