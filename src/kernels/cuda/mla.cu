@@ -224,11 +224,44 @@ constexpr int kHeadsPerBlock = 8;
 constexpr int kAttendThreads = 32 * kHeadsPerBlock;
 constexpr int kKeysAtOnce = 16;
 
+/// 16 latents to shared memory as f32, by the whole block; those without a key stay as they were.
+__device__ __forceinline__ void fetch_latents(const AttendArgs& p, const int64_t* places, float* latents) {
+  const bool wide =
+      p.latents.type == Type::kBF16 && p.latent % 8 == 0 && p.latents.row_stride % 8 == 0 && reinterpret_cast<uintptr_t>(p.latents.pool) % 16 == 0;
+  if (!wide) {
+    for (int i = threadIdx.x; i < kKeysAtOnce * p.latent; i += kAttendThreads) {
+      const int64_t at = places[i / p.latent];
+      if (at >= 0) latents[i] = element(p.latents.pool, p.latents.type, at + i % p.latent);
+    }
+    return;
+  }
+  constexpr int kEights = kKeysAtOnce * kLatentMax / 8 / kAttendThreads;  // of a thread at most, all on their way at a time
+  const int eights = p.latent / 8;
+  uint4 v[kEights];
+#pragma unroll
+  for (int i = 0; i < kEights; ++i) {
+    const int n = i * kAttendThreads + static_cast<int>(threadIdx.x);
+    const int64_t at = n < kKeysAtOnce * eights ? places[n / eights] : -1;
+    v[i] = uint4{0, 0, 0, 0};
+    if (at >= 0) v[i] = *reinterpret_cast<const uint4*>(static_cast<const uint16_t*>(p.latents.pool) + at + n % eights * 8);
+  }
+#pragma unroll
+  for (int i = 0; i < kEights; ++i) {
+    const int n = i * kAttendThreads + static_cast<int>(threadIdx.x);
+    if (n >= kKeysAtOnce * eights) break;
+    auto* const to = reinterpret_cast<float4*>(latents + n * 8);
+    to[0] = make_float4(__uint_as_float(v[i].x << 16), __uint_as_float(v[i].x & 0xFFFF0000u), __uint_as_float(v[i].y << 16),
+                        __uint_as_float(v[i].y & 0xFFFF0000u));
+    to[1] = make_float4(__uint_as_float(v[i].z << 16), __uint_as_float(v[i].z & 0xFFFF0000u), __uint_as_float(v[i].w << 16),
+                        __uint_as_float(v[i].w & 0xFFFF0000u));
+  }
+}
+
 /// One row and 8 heads: latents come to shared memory 16 at a time, a warp has a head, a lane every 32nd channel of it. Softmax on the way, key chunks in order.
 template <int kEach>
 __global__ void __launch_bounds__(kAttendThreads) mla_attend(const AttendArgs p) {
-  LATHE_DYNAMIC_SHARED(float, latents);  // [16, latent]
-  __shared__ int positions[kKeysAtOnce];
+  LATHE_DYNAMIC_SHARED(float, latents);    // [16, latent]
+  __shared__ int64_t places[kKeysAtOnce];  // of their latents in the pool; negative: no key
   const int t = static_cast<int>(blockIdx.x);
   const int h = static_cast<int>(blockIdx.y) * kHeadsPerBlock + static_cast<int>(threadIdx.x) / 32;
   const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -260,16 +293,13 @@ __global__ void __launch_bounds__(kAttendThreads) mla_attend(const AttendArgs p)
       } else if (i < total) {
         at = tail + i - pooled;
       }
-      positions[threadIdx.x] = at;
+      places[threadIdx.x] = at >= 0 ? page_offset(p.latents, s, at) : -1;
     }
     __syncthreads();
-    for (int i = threadIdx.x; i < kKeysAtOnce * p.latent; i += kAttendThreads) {
-      const int at = positions[i / p.latent];
-      if (at >= 0) latents[i] = element(p.latents.pool, p.latents.type, page_offset(p.latents, s, at) + i % p.latent);
-    }
+    fetch_latents(p, places, latents);
     __syncthreads();
     for (int key = 0; key < kKeysAtOnce; ++key) {
-      if (positions[key] < 0) continue;
+      if (places[key] < 0) continue;
       const float* const latent = latents + key * p.latent;
       float score = 0;
 #pragma unroll
