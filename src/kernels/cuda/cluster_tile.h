@@ -319,6 +319,42 @@ struct Nodes {
   }
 };
 
+/// Block `block` of a segment, added to the sums of a tile (kTree: the largest node that ends with it).
+template <bool kFp8, int kTokens, bool kTree, class Stream, class TreeNodes>
+__device__ __forceinline__ void add_block(Stream& weights, const char* from, Operand here, float scale, int block, float* acc, TreeNodes& nodes) {
+  if constexpr (kFp8) {
+    float sums[kTokens / 2];
+    multiply_block<kFp8, kTokens>(weights, from, here, sums);
+    const float s = __shfl_sync(0xFFFFFFFFu, scale, block) * 0x1p56f;
+#pragma unroll
+    for (int j = 0; j < kTokens / 2; ++j) acc[j] = kTree ? s * sums[j] : fmaf(s, sums[j], acc[j]);
+    if constexpr (kTree) nodes.add(block, acc);
+  } else {
+    if (kTree && block % 2 == 0) {
+#pragma unroll
+      for (int j = 0; j < kTokens / 2; ++j) acc[j] = 0;
+    }
+    multiply_block<kFp8, kTokens>(weights, from, here, acc);
+    if constexpr (kTree) {
+      if (block % 2 != 0) nodes.add(block / 2, acc);
+    }
+  }
+}
+
+/// Which part of a tile a warp has: block of the cluster, segment in the block and of all, 16 rows q, channels.
+struct WarpPlace {
+  int rank, held, segment, q, begin, end;
+};
+template <class Shape>
+__device__ __forceinline__ WarpPlace place_of(int cols) {
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  const int rank = static_cast<int>(blockIdx.x) % Shape::kBlocks;
+  const int held = warp / 4 / Shape::kGroups;
+  const int segment = rank * Shape::kHeld + held;
+  const int begin = min(cols, segment * segment_channels(cols));
+  return {rank, held, segment, warp / 4 % Shape::kGroups * 4 + warp % 4, begin, min(cols, begin + segment_channels(cols))};
+}
+
 /// `tiles` tiles of `work` from `start` on by this block of the cluster. Work has
 ///   kStep                                             rows from tile to tile of a matrix
 ///   bool next(TileCursor& c)                          true: only `tile` was advanced
@@ -333,15 +369,9 @@ __device__ __forceinline__ void cluster_tiles(const Work& work, TileCursor start
   constexpr int kBlockChannels = kFp8 ? 128 : 64;  // 128 bytes
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  const int rank = static_cast<int>(blockIdx.x) % Shape::kBlocks;
-  const int held = warp / 4 / Shape::kGroups;  // which of the block's segments
-  const int segment = rank * Shape::kHeld + held;
-  const int q = warp / 4 % Shape::kGroups * 4 + warp % 4;
-  const int channels = segment_channels(cols);
-  const int begin = min(cols, segment * channels);
-  const int end = min(cols, begin + channels);
+  const auto [rank, held, segment, q, begin, end] = place_of<Shape>(cols);
   const int blocks = (end - begin) / kBlockChannels;
-  char* const x = shared + Shape::kFixed + held * channels * kTokens * 2;
+  char* const x = shared + Shape::kFixed + held * segment_channels(cols) * kTokens * 2;
   Exchange<Shape, kTree> exchange{reinterpret_cast<Barrier*>(shared), reinterpret_cast<Barrier*>(shared) + 1,
                                   reinterpret_cast<float*>(shared + Shape::kBarriers), 0};
   if (warp == 0) exchange.init();
@@ -366,13 +396,10 @@ __device__ __forceinline__ void cluster_tiles(const Work& work, TileCursor start
   };
   float scale = tiles > 0 ? scale_of(start) : 1.0f;
   const Operand operand = operand_at(x);
-  int stage = 0;
-  int staged = -1;
+  int stage = 0, staged = -1;
   bool unfinished = false;  // sums of the tile before have been sent
-  TileCursor before = start;
-  TileCursor now = start;
-  launch_next();
-  wait_for_inputs();
+  TileCursor before = start, now = start;
+  launch_next(), wait_for_inputs();
   for (int tile = 0; tile < tiles; ++tile) {
     if (work.x_number(now) != staged) {
       __syncthreads();
@@ -385,32 +412,13 @@ __device__ __forceinline__ void cluster_tiles(const Work& work, TileCursor start
     TileCursor after = now;
     float next_scale = 1.0f;
     if (tile + 1 < tiles) work.next(after), next_scale = scale_of(after);
-    float acc[kTokens / 2];
+    float acc[kTokens / 2] = {};
     [[maybe_unused]] Nodes<kTree ? kTokens / 2 : 1> nodes;
-#pragma unroll
-    for (int i = 0; i < kTokens / 2; ++i) acc[i] = 0;
     for (int block = 0; block < blocks; ++block) {
       copies_wait<Shape::kStages - 1>();
       const char* const from = weights.ring + stage * 2048;
       stage = stage + 1 == Shape::kStages ? 0 : stage + 1;
-      const Operand here = operand_after(operand, block * kBlockChannels * kTokens * 2);
-      if constexpr (kFp8) {
-        float sums[kTokens / 2];
-        multiply_block<kFp8, kTokens>(weights, from, here, sums);
-        const float s = __shfl_sync(0xFFFFFFFFu, scale, block) * 0x1p56f;
-#pragma unroll
-        for (int j = 0; j < kTokens / 2; ++j) acc[j] = kTree ? s * sums[j] : fmaf(s, sums[j], acc[j]);
-        if constexpr (kTree) nodes.add(block, acc);
-      } else {
-        if (kTree && block % 2 == 0) {
-#pragma unroll
-          for (int j = 0; j < kTokens / 2; ++j) acc[j] = 0;
-        }
-        multiply_block<kFp8, kTokens>(weights, from, here, acc);
-        if constexpr (kTree) {
-          if (block % 2 != 0) nodes.add(block / 2, acc);
-        }
-      }
+      add_block<kFp8, kTokens, kTree>(weights, from, operand_after(operand, block * kBlockChannels * kTokens * 2), scale, block, acc, nodes);
       if (unfinished) exchange.finish(work, before, rank, 0, false), unfinished = false;
     }
     if (unfinished) exchange.finish(work, before, rank, 0, false);
