@@ -64,10 +64,24 @@ LATHE_INLINE void score_block(const ScoreArgs& args, int64_t head, int64_t key) 
   }
 }
 
+/// Keys lie where the pages are: nobody else asks for them ahead.
+constexpr int64_t kKeysAhead = 16;
+template <bool kBf16>
+LATHE_INLINE void ask_for_keys(const ScoreArgs& args, int64_t first, int64_t last) {
+  const int64_t bytes = args.width * (kBf16 ? 2 : 4);
+  for (int64_t key = first; key < last && key < args.keys.count; ++key) {
+    for (int64_t at = 0; at < bytes; at += 64) __builtin_prefetch(args.keys.rows[key] + args.keys.offset + at);
+  }
+}
+
 template <int kHeads, int kKeys, bool kBf16>
 LATHE_INLINE void score_heads(const ScoreArgs& args, int64_t head) {
   int64_t key = 0;
-  for (; key + kKeys <= args.keys.count; key += kKeys) score_block<kHeads, kKeys, kBf16>(args, head, key);
+  if (head == 0) ask_for_keys<kBf16>(args, 0, kKeysAhead);
+  for (; key + kKeys <= args.keys.count; key += kKeys) {
+    if (head == 0) ask_for_keys<kBf16>(args, key + kKeysAhead, key + kKeysAhead + kKeys);
+    score_block<kHeads, kKeys, kBf16>(args, head, key);
+  }
   for (; key < args.keys.count; ++key) score_block<kHeads, 1, kBf16>(args, head, key);
 }
 
