@@ -43,7 +43,7 @@ TEST(TokenizerLoad, MergeErrors) {
   expect_part(file.error(), "token 'zz' is not in the vocabulary");
   file.merges = {"xy"};
   expect_part(file.error(), "merge 0: \"xy\" is neither");
-  file.merges = {config::Json::Array{"x", "y", "z"}};
+  file.merges.assign(1, config::Json(config::Json::Array{"x", "y", "z"}));
   expect_part(file.error(), "merge 0: [\"x\",\"y\",\"z\"] is neither");
   file.merges = {7};
   expect_part(file.error(), "merge 0: 7 is neither");
