@@ -1,7 +1,7 @@
 // short_conv, kda_gate and gated_norm, all levels.
 //
-// Idea    element-wise over channels; weights and constants of a launch are brought into floats once. Rows run side by side; the conv's ring is written
-//         after every row has been read.
+// Idea    element-wise over channels; weights and constants of a launch are brought into floats once. Rows run side by side; a sequence's ring is
+//         written after all its rows have been computed: at once if it has a single one, else after every row.
 // Floor   bytes of the rows in and out.
 #include <cmath>
 
