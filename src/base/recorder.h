@@ -20,7 +20,7 @@ struct Span {
 };
 
 /// Where the calling thread stands, for spans that are recorded where nobody else knows (locks). A thread is worker 0 of rank 0 until somebody says more:
-/// a pool names its helpers, whoever switches recording on names the rank of its thread.
+/// a pool numbers its helpers and gives them the rank of whoever calls it, whoever switches recording on names the rank of its thread.
 struct ThreadPlace {
   int32_t rank = 0;
   int32_t worker = 0;

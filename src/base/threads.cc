@@ -3,6 +3,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <system_error>
 
 #include "base/check.h"
 #include "base/clock.h"
@@ -29,7 +30,11 @@ void relax() {
 ThreadPool::ThreadPool(int threads)
     : threads_(threads), shares_(static_cast<size_t>(std::max(threads, 0))), last_end_ns_(static_cast<size_t>(std::max(threads, 0))) {
   LATHE_CHECK(threads >= 1 && threads < static_cast<int>(kTurn), "threads {}", threads);
-  for (int worker = 1; worker < threads; ++worker) helpers_.emplace_back([this, worker] { worker_main(worker); });
+  try {
+    for (int worker = 1; worker < threads; ++worker) helpers_.emplace_back([this, worker] { worker_main(worker); });
+  } catch (const std::system_error&) {
+    threads_ = static_cast<int>(helpers_.size()) + 1;  // nobody reads it before the first call
+  }
 }
 
 ThreadPool::~ThreadPool() {
@@ -104,7 +109,8 @@ void ThreadPool::close() {
 }
 
 void ThreadPool::worker_main(int worker) {
-  this_thread_place().worker = worker;
+  ThreadPlace& place = this_thread_place();
+  place.worker = worker;
   uint64_t seen = 0;
   for (;;) {
     bool inside = join(seen);
@@ -118,6 +124,7 @@ void ThreadPool::worker_main(int worker) {
       continue;
     }
     if (stop_.load()) return leave();
+    place.rank = rank_;
     work(worker);
     leave();
   }
@@ -137,6 +144,7 @@ void ThreadPool::for_each(int64_t tasks, FunctionRef<void(int64_t task, int work
   tasks_ = tasks;
   body_ = &body;
   enqueued_ns_ = recorder_ ? now_ns() : 0;
+  rank_ = this_thread_place().rank;
   for (int worker = 0; worker < threads_; ++worker) shares_[static_cast<size_t>(worker)].next.store(share_begin(worker), std::memory_order_relaxed);
   open();
   work(0);

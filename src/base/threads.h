@@ -15,11 +15,12 @@ namespace lathe::base {
 /// Fixed set of threads that share numbered tasks.
 ///
 /// Threads   The calling thread is worker 0; `threads - 1` more are started and joined by this object. for_each is not re-entrant and has one caller at a time.
+///           Inside a call the helpers are of the caller's rank (this_thread_place).
 /// Waiting   Workers spin for a short while after work (decode launches every few µs) and then sleep. A call waits only for helpers that have begun: on a
 ///           loaded machine the caller does the tasks of those that do not get a processor.
 class ThreadPool {
  public:
-  /// threads >= 1.
+  /// threads >= 1. Where the system refuses to start so many, threads() is less afterwards.
   explicit ThreadPool(int threads);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -64,6 +65,7 @@ class ThreadPool {
   const FunctionRef<void(int64_t, int)>* body_ = nullptr;
   Recorder* recorder_ = nullptr;
   const char* name_ = "pool";
+  int32_t rank_ = 0;  ///< of the caller, for the helpers
   int64_t enqueued_ns_ = 0;
   std::vector<int64_t> last_end_ns_;  ///< [threads] end of the worker's last piece while recording, 0: none yet; written by that worker
   std::vector<std::thread> helpers_;

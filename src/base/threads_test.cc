@@ -93,5 +93,22 @@ TEST(ThreadPool, RecordsNoPieceWithoutATask) {
   pool.set_recorder(nullptr);
 }
 
+TEST(ThreadPool, HelpersAreOfTheCallersRank) {
+  ThreadPool pool(3);
+  for (const int32_t rank : {4, 0, 7}) {
+    std::thread caller([&] {  // a thread of its own: places belong to threads
+      this_thread_place().rank = rank;
+      std::atomic<int> inside{0};
+      pool.for_each(3, [&](int64_t, int worker) {  // one task for each worker
+        inside.fetch_add(1);
+        while (inside.load() < 3) std::this_thread::yield();
+        EXPECT_EQ(this_thread_place().rank, rank) << "worker " << worker;
+        EXPECT_EQ(this_thread_place().worker, worker);
+      });
+    });
+    caller.join();
+  }
+}
+
 }  // namespace
 }  // namespace lathe::base

@@ -10,6 +10,8 @@
 namespace lathe::media {
 namespace {
 
+using base::kLimits;
+
 Result<void> read_int(const config::Json& json, const char* key, int64_t low, int64_t high, int64_t& out) {
   const config::Json* value = json.find(key);
   if (value == nullptr) return {};
@@ -104,11 +106,11 @@ Result<PreprocessConfig> parse_preprocess_config(const config::Json& json) {
   int64_t patch = config.patch_size;
   int64_t temporal = config.temporal_patch_size;
   int64_t merge = config.merge_size;
-  LATHE_TRY_VOID(read_int(json, "patch_size", 1, 256, patch));
-  LATHE_TRY_VOID(read_int(json, "temporal_patch_size", 1, 16, temporal));
-  LATHE_TRY_VOID(read_int(json, "merge_size", 1, 16, merge));
-  LATHE_TRY_VOID(read_int(json, "min_image_tokens", 1, 1 << 20, config.min_image_tokens));
-  LATHE_TRY_VOID(read_int(json, "max_image_tokens", config.min_image_tokens, 1 << 20, config.max_image_tokens));
+  LATHE_TRY_VOID(read_int(json, "patch_size", 1, kLimits.image_patch, patch));
+  LATHE_TRY_VOID(read_int(json, "temporal_patch_size", 1, kLimits.image_group, temporal));
+  LATHE_TRY_VOID(read_int(json, "merge_size", 1, kLimits.image_group, merge));
+  LATHE_TRY_VOID(read_int(json, "min_image_tokens", 1, kLimits.image_tokens, config.min_image_tokens));
+  LATHE_TRY_VOID(read_int(json, "max_image_tokens", config.min_image_tokens, kLimits.image_tokens, config.max_image_tokens));
   if (config.max_image_tokens < config.min_image_tokens) {
     return err(Code::kInvalidArgument, "preprocessor config: 'min_image_tokens' is {}, more than max_image_tokens, {}", config.min_image_tokens,
                config.max_image_tokens);

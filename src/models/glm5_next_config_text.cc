@@ -74,7 +74,7 @@ Result<LayerLists> read_kda(ConfigReader& text, Glm5NextConfig& config, std::vec
   ConfigReader* inner = dict ? &*dict : nullptr;
   config.kda.heads = linear_size(text, inner, {"linear_num_heads", "num_heads"}, {1, kLimits.model_heads});
   config.kda.head_dim = linear_size(text, inner, {"linear_head_dim", "head_dim"}, {1, kLimits.model_head_dim});
-  config.kda.conv_width = linear_size(text, inner, {"linear_conv_kernel_dim", "short_conv_kernel_size"}, {1, 256});
+  config.kda.conv_width = linear_size(text, inner, {"linear_conv_kernel_dim", "short_conv_kernel_size"}, {1, kLimits.model_conv_width});
   read_gate_bound(text, inner, config.kda);
   if (dict) {
     lists.kda_layers = dict->optional_ints({"kda_layers"}, {0, kLimits.model_layers});
@@ -100,7 +100,7 @@ void read_mla_and_indexer(ConfigReader& text, Glm5NextConfig& config) {
   config.indexer.heads = text.required_int({"index_n_heads"}, {1, kLimits.model_heads});
   config.indexer.head_dim = text.required_int({"index_head_dim"}, {1, kLimits.model_head_dim});
   config.indexer.topk_tokens = text.required_int({"index_topk"}, {1, kLimits.model_topk});
-  config.indexer.kpool = text.required_int({"index_kpool"}, {1, 1024});
+  config.indexer.kpool = text.required_int({"index_kpool"}, {1, kLimits.model_pool});
   config.indexer.always_select_tail = text.bool_or({"index_kpool_always_select_tail"}, true);
   text.only("index_kpool_compress", true);
   if (config.indexer.topk_tokens % config.indexer.kpool != 0) {
@@ -115,7 +115,7 @@ void read_moe(ConfigReader& text, Glm5NextConfig& config) {
   moe.intermediate = text.required_int({"moe_intermediate_size"}, {1, kLimits.model_width});
   moe.routed_scale = static_cast<float>(text.required_number({"routed_scaling_factor"}, {1e-6, 1e6}));
   moe.normalise_topk = text.required_bool({"norm_topk_prob", "moe_renormalize"});
-  moe.shared_experts = text.int_or({"n_shared_experts"}, 1, {1, 1024});
+  moe.shared_experts = text.int_or({"n_shared_experts"}, 1, {1, kLimits.model_shared_experts});
   moe.groups = text.int_or({"n_group"}, 1, {1, moe.experts});
   moe.groups_kept = text.int_or({"topk_group"}, 1, {1, moe.groups});
   text.only("scoring_func", "sigmoid");
@@ -131,7 +131,7 @@ void read_moe(ConfigReader& text, Glm5NextConfig& config) {
 
 void read_mhc(ConfigReader& text, Glm5NextConfig& config) {
   config.mhc.streams = text.required_int({"hc_mult", "mhc_num_residual_streams"}, {1, kLimits.model_small});
-  config.mhc.sinkhorn_iterations = text.required_int({"hc_sinkhorn_iters", "mhc_sinkhorn_iterations"}, {1, 1000});
+  config.mhc.sinkhorn_iterations = text.required_int({"hc_sinkhorn_iters", "mhc_sinkhorn_iterations"}, {1, kLimits.model_iterations});
   config.mhc.eps = static_cast<float>(text.required_number({"hc_eps"}, {0, 0.1}));
   text.only("mhc", true);
   text.only("mhc_post_mult_value", 2.0);

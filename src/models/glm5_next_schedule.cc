@@ -5,6 +5,7 @@
 namespace lathe::models {
 namespace {
 
+using base::kLimits;
 using config::Json;
 
 /// Every fourth layer is sparse: the release's rule, used only where a config says nothing.
@@ -155,8 +156,8 @@ Shared shared_from_frequency(ConfigReader& text, const Glm5NextConfig& config) {
   const bool given = text.find({"index_topk_freq"}) != nullptr;
   const bool with_offset = text.find({"index_skip_topk_offset"}) != nullptr;
   if (!given) return std::nullopt;
-  const int64_t frequency = text.required_int({"index_topk_freq"}, {1, 1 << 20});
-  const int64_t offset = with_offset ? text.required_int({"index_skip_topk_offset"}, {0, 1 << 20}) : kDefaultOffset;
+  const int64_t frequency = text.required_int({"index_topk_freq"}, {1, kLimits.model_schedule});
+  const int64_t offset = with_offset ? text.required_int({"index_skip_topk_offset"}, {0, kLimits.model_schedule}) : kDefaultOffset;
   std::vector<bool> shared;
   for (int64_t layer = 0; layer < config.layers; ++layer) shared.push_back(std::max<int64_t>(layer - offset + 1, 0) % frequency != 0);
   return shared;
