@@ -102,6 +102,9 @@ struct StreamMeanArgs {
   int32_t tokens, count, width;
 };
 void launch_mhc_in(const MhcInArgs& args, void* stream);
+/// In two passes, the channels over many blocks; for what mhc_parts_bytes has an answer other than 0. parts: that many bytes of scratch.
+int64_t mhc_parts_bytes(const MhcInArgs& args);
+void launch_mhc_in_parts(const MhcInArgs& args, float* parts, void* stream);
 void launch_mhc_out(const MhcOutArgs& args, void* stream);
 void launch_stream_mean(const StreamMeanArgs& args, void* stream);
 
@@ -244,10 +247,49 @@ struct AttendArgs {
   Planes out;
   Rows row_max, row_sum;  ///< data null: absent
   int32_t heads, latent;
+  int32_t tail_over;  ///< rows with a tail of at most this many tokens are left out; -1: none
 };
 inline constexpr int kLatentMax = 512;
 void launch_mla_absorb(const AbsorbArgs& args, void* stream);
 void launch_mla_attend(const AttendArgs& args, void* stream);
+
+/// The same in two passes over parts of 64 keys; latents in BF16, f32 operands as sums of bf16 numbers. See mla_parts.cu.
+inline constexpr int kPartKeys = 64;
+inline constexpr int kTailRoom = 64;  ///< longer tails are left to launch_mla_attend (tail_over)
+struct AttendParts {
+  AttendArgs attend;
+  uint32_t* weights;  ///< [rows, parts, groups, 4, 2, 32, 4]: softmax weights of 16 heads x 16 keys as A operands, upper and lower part
+  float* most;        ///< [rows, parts, 16 groups]
+  float* sums;        ///< [rows, parts, 16 groups]
+  int32_t* places;    ///< [rows, parts, 64]: row of the pool, -1: none
+  int32_t* counts;    ///< [rows]: parts that the row has, -1: not here
+  int32_t parts, groups;
+  int32_t row_begin, rows;
+};
+inline int32_t attend_parts_max(const AttendArgs& a) {
+  return (a.pools_max * a.kpool + (a.tail_begin != nullptr ? kTailRoom : a.kpool) + kPartKeys - 1) / kPartKeys;
+}
+/// Bytes of scratch a row.
+inline int64_t attend_row_bytes(const AttendArgs& a) {
+  const int64_t groups = (a.heads + 15) / 16;
+  return attend_parts_max(a) * (groups * (4096 + 128) + kPartKeys * 4) + 16;
+}
+/// Arguments for `rows` rows; memory: 256-byte aligned, attend_row_bytes each.
+inline AttendParts attend_parts(const AttendArgs& a, void* memory, int32_t rows) {
+  AttendParts p{};
+  p.attend = a;
+  p.parts = attend_parts_max(a), p.groups = (a.heads + 15) / 16;
+  const int64_t parts = int64_t{rows} * p.parts;
+  p.weights = static_cast<uint32_t*>(memory);
+  p.most = reinterpret_cast<float*>(p.weights + parts * p.groups * 1024);
+  p.sums = p.most + parts * p.groups * 16;
+  p.places = reinterpret_cast<int32_t*>(p.sums + parts * p.groups * 16);
+  p.counts = p.places + parts * kPartKeys;
+  p.row_begin = 0, p.rows = rows;
+  return p;
+}
+enum class AttendRung : int32_t { kAuto, kFew, kMany };  ///< same bits
+void launch_mla_attend_parts(const AttendParts& args, AttendRung rung, void* stream);
 
 struct RouteArgs {
   Rows logits;

@@ -60,127 +60,33 @@ __global__ void norm(const NormArgs p) {
   }
 }
 
-/// Softmax over destinations, then alternating divisions by column and row sums, by the first warp. cells: two arrays of S·S, the result is in the one returned.
-__device__ float* sinkhorn(float* cells, float* other, int s, int iterations, float eps) {
-  const int lane = static_cast<int>(threadIdx.x) & 31;
-  for (int i = lane; i < s * s; i += 32) {
-    const int a = i / s * s;
-    float most = cells[a];
-    for (int b = 1; b < s; ++b) most = cells[a + b] > most || cells[a + b] != cells[a + b] ? cells[a + b] : most;
-    float sum = 0;
-    for (int b = 0; b < s; ++b) sum += expf(cells[a + b] - most);
-    other[i] = expf(cells[i] - most) / sum + eps;
-  }
-  __syncwarp();
-  for (int pass = 0; pass < 2 * iterations - 1; ++pass) {
-    float* const swap = cells;
-    cells = other, other = swap;
-    for (int i = lane; i < s * s; i += 32) {
-      const int first = pass % 2 == 0 ? i % s : i / s * s;
-      const int step = pass % 2 == 0 ? s : 1;
-      float sum = 0;
-      for (int j = 0; j < s; ++j) sum += cells[first + j * step];
-      other[i] = cells[i] / (sum + eps);
-    }
-    __syncwarp();
-  }
-  return other;
-}
-
-/// From the mixes m to post, comb and the mixed input x, by the whole block; m is in shared memory and complete.
-__device__ void mhc_mix(const MhcInArgs& p, float* m) {
-  __shared__ float spare[kStreamsMax * kStreamsMax];
-  __shared__ float pre[kStreamsMax];
+/// Width up to 4 · kFours · kNormThreads: a row is read once.
+constexpr int kNormThreads = 512;
+template <class T, int kFours>
+__global__ void __launch_bounds__(kNormThreads) rms_norm_fours(const NormArgs p) {
   const int64_t t = blockIdx.x;
-  const int s = p.count;
-  const float* const x = p.streams.data + t * p.streams.outer;
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  if (threadIdx.x < 32) {
-    if (lane < s) {
-      pre[lane] = static_cast<float>(sigmoid(m[lane])) + p.hc_eps;
-      p.post.data[t * p.post.stride + lane] = static_cast<float>(2.0 * sigmoid(m[s + lane]));
-    }
-    const float* const comb = sinkhorn(m + 2 * s, spare, s, p.iterations, p.hc_eps);
-    for (int i = lane; i < s * s; i += 32) p.comb.data[t * p.comb.stride + i] = comb[i];
+  const auto* const weight = static_cast<const T*>(p.weight.data);
+  float4 x[kFours], w[kFours];
+#pragma unroll
+  for (int i = 0; i < kFours; ++i) {
+    const int c = (i * kNormThreads + static_cast<int>(threadIdx.x)) * 4;
+    x[i] = c < p.width ? four_of(p.x.data + t * p.x.stride + c) : make_float4(0, 0, 0, 0);
+    w[i] = c < p.width ? four_of(weight + c) : make_float4(0, 0, 0, 0);
   }
-  __syncthreads();
-  for (int c = threadIdx.x; c < p.width; c += static_cast<int>(blockDim.x)) {
-    float sum = 0;
-    for (int i = 0; i < s; ++i) sum = fmaf(pre[i], x[i * p.streams.inner + c], sum);
-    p.x.data[t * p.x.stride + c] = sum;
-  }
-}
-
-__global__ void mhc_in(const MhcInArgs p) {
-  __shared__ float m[kStreamsMax * (kStreamsMax + 2)];
-  const int64_t t = blockIdx.x;
-  const int s = p.count;
-  const int flat = s * p.width;
-  const float* const x = p.streams.data + t * p.streams.outer;
-  const auto at = [&](int i) { return x[i / p.width * p.streams.inner + i % p.width]; };
   double squares = 0;
-  for (int i = threadIdx.x; i < flat; i += kThreads) squares += static_cast<double>(at(i)) * static_cast<double>(at(i));
-  const double factor = 1.0 / sqrt(block_sum(squares) / flat + static_cast<double>(p.eps));
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  for (int row = static_cast<int>(threadIdx.x) / 32; row < p.fn.rows; row += kThreads / 32) {
-    double sum = 0;
-    for (int i = lane; i < flat; i += 32)
-      sum += static_cast<double>(at(i)) * static_cast<double>(element(p.fn.values, p.fn.type, row * p.fn.stride + i));
-    sum = warp_sum(sum);
-    const int third = row < s ? 0 : (row < 2 * s ? 1 : 2);
-    if (lane == 0)
-      m[row] = static_cast<float>(sum * factor * static_cast<double>(element(p.scale, third)) + static_cast<double>(element(p.base, row)));
-  }
-  __syncthreads();
-  mhc_mix(p, m);
-}
-
-constexpr int kMhcThreads = 512;
-
-__device__ __forceinline__ float4 four_of(const float* at) { return *reinterpret_cast<const float4*>(at); }
-__device__ __forceinline__ float4 four_of(const uint16_t* at) {
-  const uint2 v = *reinterpret_cast<const uint2*>(at);
-  return make_float4(__uint_as_float(v.x << 16), __uint_as_float(v.x & 0xFFFF0000u), __uint_as_float(v.y << 16), __uint_as_float(v.y & 0xFFFF0000u));
-}
-
-/// Four streams: a thread takes four channels at a time for all 24 mixes, so that many loads are on their way.
-template <class T>
-__global__ void __launch_bounds__(kMhcThreads) mhc_in_four(const MhcInArgs p) {
-  constexpr int kMixes = 24;
-  __shared__ double parts[kMhcThreads / 32][kMixes + 1];
-  __shared__ float m[kMixes];
-  const float* const x = p.streams.data + static_cast<int64_t>(blockIdx.x) * p.streams.outer;
-  const auto* const fn = static_cast<const T*>(p.fn.values);
-  double sums[kMixes + 1] = {};
-  for (int stream = 0; stream < 4; ++stream) {
-    for (int c = static_cast<int>(threadIdx.x) * 4; c < p.width; c += kMhcThreads * 4) {
-      const float4 v = four_of(x + stream * p.streams.inner + c);
-      float4 w[kMixes];
 #pragma unroll
-      for (int i = 0; i < kMixes; ++i) w[i] = four_of(fn + i * p.fn.stride + stream * p.width + c);
-      const double d[4] = {v.x, v.y, v.z, v.w};
+  for (int i = 0; i < kFours; ++i) {
+    const double d[4] = {x[i].x, x[i].y, x[i].z, x[i].w};
+    squares += (d[0] * d[0] + d[1] * d[1]) + (d[2] * d[2] + d[3] * d[3]);
+  }
+  const auto factor = static_cast<float>(1.0 / sqrt(block_sum(squares) / p.width + static_cast<double>(p.eps)));
 #pragma unroll
-      for (int i = 0; i < kMixes; ++i) sums[i] += d[0] * w[i].x + d[1] * w[i].y + d[2] * w[i].z + d[3] * w[i].w;
-      sums[kMixes] += d[0] * d[0] + d[1] * d[1] + d[2] * d[2] + d[3] * d[3];
-    }
+  for (int i = 0; i < kFours; ++i) {
+    const int c = (i * kNormThreads + static_cast<int>(threadIdx.x)) * 4;
+    if (c >= p.width) break;
+    *reinterpret_cast<float4*>(p.out.data + t * p.out.stride + c) =
+        make_float4(x[i].x * factor * w[i].x, x[i].y * factor * w[i].y, x[i].z * factor * w[i].z, x[i].w * factor * w[i].w);
   }
-#pragma unroll
-  for (int i = 0; i <= kMixes; ++i) {
-    const double sum = warp_sum(sums[i]);
-    if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32][i] = sum;
-  }
-  __syncthreads();
-  if (threadIdx.x < kMixes) {
-    const int row = static_cast<int>(threadIdx.x);
-    double sum = 0;
-    double squares = 0;
-    for (int i = 0; i < kMhcThreads / 32; ++i) sum += parts[i][row], squares += parts[i][kMixes];
-    const double factor = 1.0 / sqrt(squares / (4 * p.width) + static_cast<double>(p.eps));
-    const int third = row < 4 ? 0 : (row < 8 ? 1 : 2);
-    m[row] = static_cast<float>(sum * factor * static_cast<double>(element(p.scale, third)) + static_cast<double>(element(p.base, row)));
-  }
-  __syncthreads();
-  mhc_mix(p, m);
 }
 
 template <int kCount>  // 0: any
@@ -301,24 +207,19 @@ void launch_add(const ElementwiseArgs& args, void* stream) { launch_elementwise<
 void launch_gelu(const ElementwiseArgs& args, void* stream) { launch_elementwise<Kind::kGelu>(args, stream); }
 void launch_swiglu(const ElementwiseArgs& args, void* stream) { launch_elementwise<Kind::kSwiglu>(args, stream); }
 void launch_rms_norm(const NormArgs& args, void* stream) {
-  if (args.tokens > 0) LATHE_LAUNCH(norm<false>, dim3(static_cast<unsigned>(args.tokens)), dim3(kThreads), 0, stream, args);
+  if (args.tokens == 0) return;
+  const dim3 grid(static_cast<unsigned>(args.tokens));
+  const auto aligned = [](const void* data) { return reinterpret_cast<uintptr_t>(data) % 16 == 0; };
+  const bool fours = args.width % 4 == 0 && args.width <= 16 * kNormThreads && args.x.stride % 4 == 0 && args.out.stride % 4 == 0 &&
+                     aligned(args.x.data) && aligned(args.out.data) && aligned(args.weight.data);
+  const bool wide = args.width > 8 * kNormThreads;
+  const auto run = [&](auto kernel) { LATHE_LAUNCH(kernel, grid, dim3(kNormThreads), 0, stream, args); };
+  if (fours && args.weight.type == Type::kF32) return wide ? run(rms_norm_fours<float, 4>) : run(rms_norm_fours<float, 2>);
+  if (fours && args.weight.type == Type::kBF16) return wide ? run(rms_norm_fours<uint16_t, 4>) : run(rms_norm_fours<uint16_t, 2>);
+  LATHE_LAUNCH(norm<false>, grid, dim3(kThreads), 0, stream, args);
 }
 void launch_layer_norm(const NormArgs& args, void* stream) {
   if (args.tokens > 0) LATHE_LAUNCH(norm<true>, dim3(static_cast<unsigned>(args.tokens)), dim3(kThreads), 0, stream, args);
-}
-void launch_mhc_in(const MhcInArgs& args, void* stream) {
-  if (args.tokens == 0) return;
-  const dim3 grid(static_cast<unsigned>(args.tokens));
-  const bool fours = args.count == 4 && args.width % 4 == 0 && args.streams.outer % 4 == 0 && args.streams.inner % 4 == 0 &&
-                     args.fn.stride % 4 == 0 && reinterpret_cast<uintptr_t>(args.streams.data) % 16 == 0 &&
-                     reinterpret_cast<uintptr_t>(args.fn.values) % 16 == 0;
-  if (fours && args.fn.type == Type::kF32) {
-    LATHE_LAUNCH(mhc_in_four<float>, grid, dim3(kMhcThreads), 0, stream, args);
-  } else if (fours && args.fn.type == Type::kBF16) {
-    LATHE_LAUNCH(mhc_in_four<uint16_t>, grid, dim3(kMhcThreads), 0, stream, args);
-  } else {
-    LATHE_LAUNCH(mhc_in, grid, dim3(kThreads), 0, stream, args);
-  }
 }
 void launch_mhc_out(const MhcOutArgs& args, void* stream) {
   if (args.tokens == 0 || args.width == 0) return;

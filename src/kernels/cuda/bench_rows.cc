@@ -59,22 +59,23 @@ void hyper_connections(float* pool, float* out, int tokens) {
                       .row_offset = 0,
                       .col_offset = 0,
                       .type = Type::kBF16};
-  const double in = measure(sets_of(each), [&](int i) {
-    launch_mhc_in({.streams = streams_of(i),
-                   .fn = matrix,
-                   .base = {base.as<void>(), Type::kF32},
-                   .scale = {scale.as<void>(), Type::kF32},
-                   .eps = 1e-5f,
-                   .hc_eps = 1e-6f,
-                   .iterations = 20,
-                   .x = {x.as(), kHidden},
-                   .post = {post.as(), kStreams},
-                   .comb = {comb.as(), kStreams * kStreams},
-                   .tokens = tokens,
-                   .count = kStreams,
-                   .width = static_cast<int>(kHidden)},
-                  bench.stream);
-  });
+  const auto args_of = [&](int i) {
+    return MhcInArgs{.streams = streams_of(i),
+                     .fn = matrix,
+                     .base = {base.as<void>(), Type::kF32},
+                     .scale = {scale.as<void>(), Type::kF32},
+                     .eps = 1e-5f,
+                     .hc_eps = 1e-6f,
+                     .iterations = 20,
+                     .x = {x.as(), kHidden},
+                     .post = {post.as(), kStreams},
+                     .comb = {comb.as(), kStreams * kStreams},
+                     .tokens = tokens,
+                     .count = kStreams,
+                     .width = static_cast<int>(kHidden)};
+  };
+  const Memory parts(mhc_parts_bytes(args_of(0)));
+  const double in = measure(sets_of(each), [&](int i) { launch_mhc_in_parts(args_of(i), parts.as(), bench.stream); });
   line("mhc_in", tokens, in, static_cast<double>(each) * 4 + static_cast<double>(tokens * kHidden) * 4 + kOutputs * kWide * 2, bench.copy_gbs);
   const double back = measure(sets_of(each), [&](int i) {
     launch_mhc_out({.streams = streams_of(i),
@@ -109,29 +110,39 @@ void attention(int tokens) {
   }
   begin.push_back(tokens);
   const Memory table_memory = integers(table), pools_memory = integers(pools), begin_memory = integers(begin), start_memory = integers(start);
-  const double us = measure(4, [&](int) {
-    launch_mla_attend({.q = {q.as(), kHeads * kLatent, kLatent},
-                       .latents = {.pool = latents.as<void>(),
-                                   .row_stride = kLatent,
-                                   .table = table_memory.as<int32_t>(),
-                                   .table_stride = kContext / kBlockRows,
-                                   .block_rows = kBlockRows,
-                                   .type = Type::kBF16},
-                       .pools = pools_memory.as<int32_t>(),
-                       .pools_stride = kChosen,
-                       .pools_max = kChosen,
-                       .kpool = kPool,
-                       .tail_begin = nullptr,
-                       .batch = {begin_memory.as<int32_t>(), start_memory.as<int32_t>(), tokens, tokens},
-                       .scale = 0.07f,
-                       .out = {out.as(), kHeads * kLatent, kLatent},
-                       .row_max = {nullptr, 0},
-                       .row_sum = {nullptr, 0},
-                       .heads = kHeads,
-                       .latent = kLatent},
-                      bench.stream);
-  });
-  line("mla_attend", tokens, us, static_cast<double>(tokens) * (kChosen * kPool * kLatent * 2 + 2.0 * kHeads * kLatent * 4), bench.read_gbs);
+  const AttendArgs args{.q = {q.as(), kHeads * kLatent, kLatent},
+                        .latents = {.pool = latents.as<void>(),
+                                    .row_stride = kLatent,
+                                    .table = table_memory.as<int32_t>(),
+                                    .table_stride = kContext / kBlockRows,
+                                    .block_rows = kBlockRows,
+                                    .type = Type::kBF16},
+                        .pools = pools_memory.as<int32_t>(),
+                        .pools_stride = kChosen,
+                        .pools_max = kChosen,
+                        .kpool = kPool,
+                        .tail_begin = nullptr,
+                        .batch = {begin_memory.as<int32_t>(), start_memory.as<int32_t>(), tokens, tokens},
+                        .scale = 0.07f,
+                        .out = {out.as(), kHeads * kLatent, kLatent},
+                        .row_max = {nullptr, 0},
+                        .row_sum = {nullptr, 0},
+                        .heads = kHeads,
+                        .latent = kLatent,
+                        .tail_over = -1};
+  const Memory scratch(tokens * attend_row_bytes(args));
+  const AttendParts parts = attend_parts(args, scratch.as<void>(), tokens);
+  const double bytes = static_cast<double>(tokens) * (kChosen * kPool * kLatent * 2 + 2.0 * kHeads * kLatent * 4);
+  launch_mla_attend(args, bench.stream);
+  const std::vector<float> expected = on_host(out.as(), int64_t{tokens} * kHeads * kLatent);
+  line("attend plain", tokens, measure(2, [&](int) { launch_mla_attend(args, bench.stream); }), bytes, bench.read_gbs);
+  for (const auto& [name, rung] :
+       {std::pair{"attend parts", AttendRung::kAuto}, std::pair{"  few", AttendRung::kFew}, std::pair{"  many", AttendRung::kMany}}) {
+    if (rung == AttendRung::kFew && tokens > 16) continue;
+    BENCH_CUDA(cudaMemsetAsync(out.as<void>(), 0xFF, static_cast<size_t>(tokens) * kHeads * kLatent * 4, bench.stream));
+    line(name, tokens, measure(8, [&](int) { launch_mla_attend_parts(parts, rung, bench.stream); }), bytes, bench.read_gbs);
+    std::printf("  against plain %.1e\n", difference(on_host(out.as(), int64_t{tokens} * kHeads * kLatent), expected));
+  }
 }
 
 }  // namespace

@@ -105,6 +105,13 @@ __device__ __forceinline__ unsigned order_key(float value) {
   return (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
 }
 
+/// Four neighbours, aligned to their size.
+__device__ __forceinline__ float4 four_of(const float* at) { return *reinterpret_cast<const float4*>(at); }
+__device__ __forceinline__ float4 four_of(const uint16_t* at) {
+  const uint2 v = *reinterpret_cast<const uint2*>(at);
+  return make_float4(__uint_as_float(v.x << 16), __uint_as_float(v.x & 0xFFFF0000u), __uint_as_float(v.y << 16), __uint_as_float(v.y & 0xFFFF0000u));
+}
+
 inline unsigned blocks_for(int64_t count, int64_t per_block) { return static_cast<unsigned>((count + per_block - 1) / per_block); }
 
 }  // namespace lathe::kernels::cuda

@@ -271,6 +271,7 @@ __global__ void __launch_bounds__(kAttendThreads) mla_attend(const AttendArgs p)
   const int32_t* const pools = p.pools + t * p.pools_stride;
   const int pooled = p.pools_max * p.kpool;
   const int tail = p.tail_begin != nullptr ? p.tail_begin[t] : (position + 1) / p.kpool * p.kpool;
+  if (max(position - tail + 1, 0) <= p.tail_over) return;
   const int total = pooled + (position >= tail ? position - tail + 1 : 0);
   float q[kEach], z[kEach];
 #pragma unroll

@@ -7,6 +7,7 @@
 // Partials    part[segment][row in tile · tokens of tile + token in tile], in shared memory.
 
 #include "kernels/cuda/async_copy.h"
+#include "kernels/cuda/tensor_core.h"
 
 namespace lathe::kernels::cuda {
 
@@ -67,42 +68,6 @@ inline __device__ void plain_tile(const TileIn& in, float* part) {
       }
     }
   }
-}
-
-/// D += A B on the tensor cores: A 16 x 16, B 16 x 8, bf16 in, f32 out. Fragments as the PTX manual lays them out.
-__device__ __forceinline__ void mma_bf16(float* d, const unsigned* a, const unsigned* b) {
-#ifdef LATHE_CUDA_EMULATED
-  const unsigned mine[6] = {a[0], a[1], a[2], a[3], b[0], b[1]};
-  const unsigned* const all = emulated::gather(mine, 6);
-  const int lane = emulated::lane();
-  for (int i = 0; i < 4; ++i) {
-    const int row = lane / 4 + (i >= 2 ? 8 : 0);
-    const int column = lane % 4 * 2 + i % 2;
-    float sum = 0;
-    for (int k = 0; k < 16; ++k) {
-      const int holder = k % 8 / 2;
-      const unsigned wa = all[(row % 8 * 4 + holder) * 6 + (row >= 8 ? 1 : 0) + (k >= 8 ? 2 : 0)];
-      const unsigned wb = all[(column * 4 + holder) * 6 + 4 + (k >= 8 ? 1 : 0)];
-      sum = fmaf(bf16_value(static_cast<uint16_t>(k % 2 == 0 ? wa : wa >> 16)), bf16_value(static_cast<uint16_t>(k % 2 == 0 ? wb : wb >> 16)), sum);
-    }
-    d[i] += sum;
-  }
-#else
-  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-#endif
-}
-
-/// Two floats as bf16, nearest even; the first in the low half.
-__device__ __forceinline__ unsigned pack_bf16(float low, float high) {
-#ifdef LATHE_CUDA_EMULATED
-  return bf16_bits(low) | static_cast<unsigned>(bf16_bits(high)) << 16;
-#else
-  unsigned out;
-  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(out) : "f"(high), "f"(low));
-  return out;
-#endif
 }
 
 /// Four E4M3 as two pairs of bf16, exact but for NaN, which becomes ±480: exponent and mantissa move to where bf16 has them, times 2^120 (subnormals come out

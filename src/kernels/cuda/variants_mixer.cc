@@ -170,23 +170,48 @@ void mla_absorb(const void* params, const LaunchContext& context) {
                     context.stream);
 }
 
-void mla_attend(const void* params, const LaunchContext& context) {
+AttendArgs attend(const ops::MlaAttendParams& p) {
+  return {.q = planes_of(p.q),
+          .latents = pages_of(p.latents),
+          .pools = p.selection.pools.i32(),
+          .pools_stride = p.selection.pools.step(0),
+          .pools_max = narrow(p.selection.pools.dim(1)),
+          .kpool = p.selection.kpool,
+          .tail_begin = p.selection.tail_begin.present() ? p.selection.tail_begin.i32() : nullptr,
+          .batch = batch_of(p.batch, p.q.dim(0)),
+          .scale = p.scale,
+          .out = planes_of(p.out),
+          .row_max = rows_of(p.row_max),
+          .row_sum = rows_of(p.row_sum),
+          .heads = narrow(p.q.dim(1)),
+          .latent = narrow(p.q.dim(2)),
+          .tail_over = -1};
+}
+void attend_plain(const void* params, const LaunchContext& context) { launch_mla_attend(attend(as<ops::MlaAttendParams>(params)), context.stream); }
+
+constexpr int64_t kPartsAtOnce = int64_t{96} << 20;  // bytes of scratch
+
+template <AttendRung kRung>
+void attend_in_parts(const void* params, const LaunchContext& context) {
+  AttendArgs args = attend(as<ops::MlaAttendParams>(params));
+  const int64_t rows = args.batch.tokens;
+  if (rows == 0 || args.heads == 0) return;
+  const int64_t at_once = std::clamp<int64_t>(kPartsAtOnce / attend_row_bytes(args), 1, rows);
+  AttendParts parts = attend_parts(args, scratch(context, at_once * attend_row_bytes(args)), narrow(at_once));
+  for (int64_t begin = 0; begin < rows; begin += at_once) {
+    parts.row_begin = narrow(begin), parts.rows = narrow(std::min(rows - begin, at_once));
+    launch_mla_attend_parts(parts, kRung, context.stream);
+  }
+  if (args.tail_begin == nullptr && args.kpool <= kTailRoom + 1) return;  // no tail is that long
+  args.tail_over = kTailRoom;
+  launch_mla_attend(args, context.stream);
+}
+bool fits_parts(const void* params) {
   const auto& p = as<ops::MlaAttendParams>(params);
-  launch_mla_attend({.q = planes_of(p.q),
-                     .latents = pages_of(p.latents),
-                     .pools = p.selection.pools.i32(),
-                     .pools_stride = p.selection.pools.step(0),
-                     .pools_max = narrow(p.selection.pools.dim(1)),
-                     .kpool = p.selection.kpool,
-                     .tail_begin = p.selection.tail_begin.present() ? p.selection.tail_begin.i32() : nullptr,
-                     .batch = batch_of(p.batch, p.q.dim(0)),
-                     .scale = p.scale,
-                     .out = planes_of(p.out),
-                     .row_max = rows_of(p.row_max),
-                     .row_sum = rows_of(p.row_sum),
-                     .heads = narrow(p.q.dim(1)),
-                     .latent = narrow(p.q.dim(2))},
-                    context.stream);
+  const auto aligned = [](const void* data) { return reinterpret_cast<uintptr_t>(data) % 16 == 0; };
+  return p.latents.pool.dtype == DType::kBF16 && p.q.dim(2) % 64 == 0 && p.q.dim(2) <= kLatentMax && p.latents.pool.step(0) % 8 == 0 &&
+         p.q.step(0) % 4 == 0 && p.q.step(1) % 4 == 0 && aligned(p.q.data) && aligned(p.latents.pool.data) && p.q.dim(1) <= 4096 &&
+         p.selection.pools.dim(1) * p.selection.kpool <= (int64_t{1} << 20);
 }
 
 constexpr std::array kTable = {
@@ -220,10 +245,13 @@ constexpr std::array kTable = {
                  .name = "plain",
                  .supports = [](const void* p) { return as<ops::MlaAbsorbParams>(p).kv_b.nope * 32 <= kSharedMax; },
                  .run = mla_absorb},
+    ops::Variant{.op = OpId::kMlaAttend, .name = "parts", .supports = fits_parts, .run = attend_in_parts<AttendRung::kAuto>},
+    ops::Variant{.op = OpId::kMlaAttend, .name = "parts_few", .supports = fits_parts, .run = attend_in_parts<AttendRung::kFew>},
+    ops::Variant{.op = OpId::kMlaAttend, .name = "parts_many", .supports = fits_parts, .run = attend_in_parts<AttendRung::kMany>},
     ops::Variant{.op = OpId::kMlaAttend,
                  .name = "plain",
                  .supports = [](const void* p) { return as<ops::MlaAttendParams>(p).q.dim(2) <= kLatentMax; },
-                 .run = mla_attend},
+                 .run = attend_plain},
 };
 
 }  // namespace

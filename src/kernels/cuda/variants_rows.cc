@@ -66,22 +66,26 @@ void layer_norm(const void* params, const LaunchContext& context) {
 }
 
 bool few_streams(const View& streams) { return streams.dim(1) <= kStreamsMax; }
-void mhc_in(const void* params, const LaunchContext& context) {
-  const auto& p = as<ops::MhcInParams>(params);
-  launch_mhc_in({.streams = planes_of(p.streams),
-                 .fn = matrix_of(p.fn),
-                 .base = vector_of(p.base),
-                 .scale = vector_of(p.scale),
-                 .eps = p.eps,
-                 .hc_eps = p.hc_eps,
-                 .iterations = p.iterations,
-                 .x = rows_of(p.x),
-                 .post = rows_of(p.post),
-                 .comb = rows_of(p.comb),
-                 .tokens = narrow(p.streams.dim(0)),
-                 .count = narrow(p.streams.dim(1)),
-                 .width = narrow(p.streams.dim(2))},
-                context.stream);
+MhcInArgs mhc_in_args(const ops::MhcInParams& p) {
+  return {.streams = planes_of(p.streams),
+          .fn = matrix_of(p.fn),
+          .base = vector_of(p.base),
+          .scale = vector_of(p.scale),
+          .eps = p.eps,
+          .hc_eps = p.hc_eps,
+          .iterations = p.iterations,
+          .x = rows_of(p.x),
+          .post = rows_of(p.post),
+          .comb = rows_of(p.comb),
+          .tokens = narrow(p.streams.dim(0)),
+          .count = narrow(p.streams.dim(1)),
+          .width = narrow(p.streams.dim(2))};
+}
+void mhc_in(const void* params, const LaunchContext& context) { launch_mhc_in(mhc_in_args(as<ops::MhcInParams>(params)), context.stream); }
+bool fits_mhc_parts(const void* params) { return mhc_parts_bytes(mhc_in_args(as<ops::MhcInParams>(params))) > 0; }
+void mhc_in_parts(const void* params, const LaunchContext& context) {
+  const MhcInArgs args = mhc_in_args(as<ops::MhcInParams>(params));
+  launch_mhc_in_parts(args, static_cast<float*>(scratch(context, mhc_parts_bytes(args))), context.stream);
 }
 void mhc_out(const void* params, const LaunchContext& context) {
   const auto& p = as<ops::MhcOutParams>(params);
@@ -142,6 +146,7 @@ constexpr std::array kTable = {
     ops::Variant{.op = OpId::kSwiglu, .name = "rows", .supports = any, .run = swiglu},
     ops::Variant{.op = OpId::kRmsNorm, .name = "rows", .supports = any, .run = rms_norm},
     ops::Variant{.op = OpId::kLayerNorm, .name = "rows", .supports = any, .run = layer_norm},
+    ops::Variant{.op = OpId::kMhcIn, .name = "parts", .supports = fits_mhc_parts, .run = mhc_in_parts},
     ops::Variant{
         .op = OpId::kMhcIn, .name = "block", .supports = [](const void* p) { return few_streams(as<ops::MhcInParams>(p).streams); }, .run = mhc_in},
     ops::Variant{

@@ -67,12 +67,13 @@ void norm_case(std::vector<Case>& out, const Norm& n) {
                      [=](Problem& b) {
                        auto& p = b.make<Params>();
                        const Fill fill = normal(n.deviation, n.mean);
-                       p.x = n.alias ? b.inout(DType::kF32, {n.tokens, n.width}, fill, 3) : b.in(DType::kF32, {n.tokens, n.width}, fill, 3);
+                       const int64_t pad = n.width % 4 == 0 ? 4 : 3;  // aligned rows, and others
+                       p.x = n.alias ? b.inout(DType::kF32, {n.tokens, n.width}, fill, pad) : b.in(DType::kF32, {n.tokens, n.width}, fill, pad);
                        p.weight = b.in(n.weight, {n.width}, normal(0.2, 1));
                        if constexpr (Params::kId == OpId::kLayerNorm) p.bias = b.in(n.weight, {n.width}, normal(0.1));
                        p.eps = 1e-5f;
                        if (n.special) put(p.x, 1, 0, kNaN), put(p.x, 2, n.width - 1, kInf);
-                       p.out = n.alias ? p.x : b.out(DType::kF32, {n.tokens, n.width}, 7);
+                       p.out = n.alias ? p.x : b.out(DType::kF32, {n.tokens, n.width}, 4 + pad);
                      },
                  .tolerance = tolerance});
 }

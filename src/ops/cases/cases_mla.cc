@@ -106,7 +106,8 @@ void attend_case(std::vector<Case>& out, const Attend& c) {
                  .build =
                      [c](Problem& b) {
                        auto& p = b.make<MlaAttendParams>();
-                       p.q = b.in(DType::kF32, {c.batch.tokens(), c.heads, c.latent}, normal(), 3);
+                       const int64_t pad = c.cache == DType::kBF16 ? 4 : 3;  // aligned rows, and others
+                       p.q = b.in(DType::kF32, {c.batch.tokens(), c.heads, c.latent}, normal(), pad);
                        p.latents = latents_of(b, c);
                        choose(b, c, p.selection);
                        p.batch = b.ragged(c.batch);
@@ -158,6 +159,29 @@ void add_mla_cases(std::vector<Case>& out) {
   attend_case(out, {.name = "sparse_h4_128", .batch = {{4, 3}, {60, 33}}, .heads = 4, .latent = 128, .pools = 5, .merge = true});
   attend_case(out, {.name = "sparse_h3_33", .batch = {{5}, {41}}, .heads = 3, .latent = 33, .pools = 4, .tails = true});
   attend_case(out, {.name = "bf16_h2_64", .batch = {{3, 2}, {30, 0}}, .heads = 2, .latent = 64, .pools = 6, .cache = DType::kBF16});
+  attend_case(out, {.name = "bf16_h20_512",
+                    .batch = {{1, 2, 0, 1}, {300, 101, 0, 2}},
+                    .heads = 20,
+                    .latent = 512,
+                    .pools = 40,
+                    .cache = DType::kBF16,
+                    .merge = true});
+  attend_case(out, {.name = "bf16_h70_128",
+                    .batch = {{1, 3}, {150, 30}},
+                    .heads = 70,
+                    .latent = 128,
+                    .pools = 20,
+                    .cache = DType::kBF16,
+                    .tails = true,
+                    .merge = true});
+  attend_case(out, {.name = "bf16_long_tail",
+                    .batch = {{2, 1, 1}, {67, 138, 90}},
+                    .heads = 3,
+                    .latent = 64,
+                    .pools = 2,
+                    .kpool = 70,
+                    .cache = DType::kBF16,
+                    .tails = true});
   attend_case(out, {.name = "decode_h8_128", .batch = {{1, 1, 1}, {70, 3, 28}}, .heads = 8, .latent = 128, .pools = 6, .merge = true});
   attend_case(out, {.name = "p1", .batch = {{4, 2}, {6, 0}}, .heads = 2, .latent = 16, .pools = 5, .kpool = 1});
   attend_case(out, {.name = "no_keys", .batch = {{8}, {0}}, .heads = 2, .latent = 20, .pools = 3, .merge = true, .none = true});
