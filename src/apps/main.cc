@@ -10,6 +10,7 @@
 #include "apps/run.h"
 #include "apps/settings.h"
 #include "apps/verbs.h"
+#include "base/limits.h"
 #include "config/settings_json.h"
 #include "observe/logging.h"
 
@@ -43,6 +44,14 @@ std::string flag_names(const config::SettingSpec& spec) {
 std::string default_text(const config::SettingSpec& spec) {
   const std::string text = config::setting_text(spec.default_value);
   return text.empty() ? "empty" : text;
+}
+
+/// A switch is given or not: `--json=5` is an error, not a guess.
+void refuse_values_of_switches(CLI::App& app) {
+  for (CLI::Option* option : app.get_options()) {
+    if (option->get_items_expected_max() == 0) option->disable_flag_override();
+  }
+  for (CLI::App* verb : app.get_subcommands({})) refuse_values_of_switches(*verb);
 }
 
 void bind_settings(CLI::App& verb, CommandLine& line, const std::vector<std::string>& groups) {
@@ -169,7 +178,7 @@ void add_bench(CLI::App& app, CommandLine& line) {
   ab->add_option("--a,A", bench.a, "Program, flags, or both, as one word: 'build/other/lathe --isa avx2'.")->required()->type_name("");
   ab->add_option("--b,B", bench.b, "Likewise.")->required()->type_name("");
   ab->add_option("--verb-args", bench.arguments, "Flags of bench model for both, as one word: '--prompt 512 --batch 1'.")->type_name("FLAGS");
-  ab->add_option("--pairs", bench.pairs, "Runs of each.")->check(CLI::Range(int64_t{2}, int64_t{1000}));
+  ab->add_option("--pairs", bench.pairs, "Runs of each.")->check(CLI::Range(int64_t{2}, base::kLimits.benchmark_pairs));
   ab->add_option("--draw", bench.seed, "Number that the order inside the pairs is drawn from.")->check(CLI::Range(int64_t{0}, int64_t{1} << 60));
 }
 
@@ -241,6 +250,7 @@ int run_program(int argc, char** argv) {
   try {
     std::vector<std::string> words = with_named_arms(arguments);
     std::reverse(words.begin(), words.end());  // as the library wants them
+    refuse_values_of_switches(app);
     app.parse(std::move(words));
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;

@@ -13,6 +13,7 @@
 #include <optional>
 
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/limits.h"
 #include "ops/cases/problem.h"
 
@@ -99,7 +100,7 @@ Result<std::map<std::string, double>> run_arm(const BenchArm& arm, const std::ve
   LATHE_TRY(const ProcessResult result, run_process(words));
   run.wall_ns = result.wall_ns, run.cpu_ns = result.cpu_ns;
   if (!succeeded(result)) return err(Code::kFailedPrecondition, "'{}' {}", fmt::join(words, " "), end_of(result));
-  auto report = config::parse_json(result.output);
+  auto report = base::file_content(config::parse_json(result.output));
   if (!report) return base::forward_error(report, "output of " + arm.name);
   auto found = figures(*report);
   if (!found) return base::forward_error(found, "output of " + arm.name);
@@ -141,7 +142,8 @@ Result<void> check_arm(const BenchArm& arm, const std::vector<std::string>& comm
 }
 
 Result<AbBench> bench_ab(const BenchAbOptions& options, base::FunctionRef<void(int, int)> progress) {
-  if (options.pairs < 2 || options.pairs > 1000) return err(Code::kInvalidArgument, "{} pairs: expected 2 to 1000", options.pairs);
+  constexpr int64_t kPairsMax = base::kLimits.benchmark_pairs;
+  if (options.pairs < 2 || options.pairs > kPairsMax) return err(Code::kInvalidArgument, "{} pairs: expected 2 to {}", options.pairs, kPairsMax);
   for (const BenchArm* arm : {&options.a, &options.b}) LATHE_TRY_VOID(check_arm(*arm, options.common));
   AbBench out;
   const int64_t begin = base::now_ns();

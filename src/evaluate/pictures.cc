@@ -2,7 +2,11 @@
 
 #include <algorithm>
 
+#include "base/limits.h"
+
 namespace lathe::evaluate {
+
+constexpr int64_t kPatchesMax = base::kLimits.image_patches;
 
 Result<std::vector<models::ImageRows>> encode_files(engine::Engine& engine, std::span<const std::string> files,
                                                     const media::PreprocessConfig& preprocess) {
@@ -22,7 +26,7 @@ Result<std::vector<models::ImageRows>> encode_patches(engine::Engine& engine, st
   std::vector<models::ImageRows> pictures;
   size_t at = 0;
   for (const auto& [steps, height, width] : grids) {
-    if (steps < 1 || height < 1 || width < 1 || steps > (1 << 20) || height > (1 << 20) || width > (1 << 20) / height) {
+    if (steps < 1 || height < 1 || width < 1 || steps > kPatchesMax || height > kPatchesMax || width > kPatchesMax / height) {
       return err(Code::kInvalidArgument, "grid {} x {} x {} is out of range", steps, height, width);
     }
     const auto values = static_cast<size_t>(steps * height * width * engine.info().patch_values);

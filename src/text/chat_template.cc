@@ -77,9 +77,6 @@ Result<std::string> joined_text(const Json& parts, size_t index) {
   return text;
 }
 
-// A few words take a few thousand steps: a hostile template is not run to the limit of a whole conversation for every probe.
-constexpr size_t kProbeSteps = 200'000;
-
 Json message(std::string_view role, Json content) {
   Json out(Json::Object{});
   out.set("role", Json(role));
@@ -127,6 +124,7 @@ Result<ChatTemplate> ChatTemplate::load(const std::string& folder, const base::L
     Result<std::shared_ptr<const jinja::Program>> program = parse_program(source, limits);
     if (!program) return base::forward_error(program, file);
     into = std::move(*program);
+    out.file_ = file;
     return {};
   };
   if (base::file_exists(template_file)) {
@@ -175,7 +173,10 @@ Result<MarkedText> ChatTemplate::run(const jinja::Program& program, const Render
   }
   interpreter.set_variable("tools", std::move(tools));
   interpreter.set_variable("add_generation_prompt", Value(input.add_generation_prompt));
-  return interpreter.run();
+  auto text = interpreter.run();
+  if (text || interpreter.refused) return text;
+  text = base::file_content(std::move(text));  // the file is at fault, unless it says itself that the input is
+  return file_.empty() ? text : base::forward_error(text, file_);
 }
 
 /// The message in the form that the template takes, or nothing if it has it already.
@@ -211,7 +212,7 @@ Result<MarkedText> ChatTemplate::render(const RenderInput& input) const {
 
 Result<MarkedText> ChatTemplate::render_probe(const RenderInput& input) const {
   base::Limits limits = limits_;
-  limits.template_steps = std::min(limits.template_steps, kProbeSteps);
+  limits.template_steps = std::min(limits.template_steps, limits.template_probe_steps);
   return run(*program_, input, limits);
 }
 

@@ -47,7 +47,8 @@ Result<Value> dict(Runtime& r, const CallArgs& args) {
 Result<Value> strftime_now(Runtime& r, const CallArgs& args) {
   LATHE_TRY(const auto bound, bind(r, args, {"format"}));
   LATHE_TRY(const MarkedText* format, string_argument(r, bound[0], "format"));
-  if (format->text.size() > 1000) return r.fail("a time format of {} bytes is longer than 1000", format->text.size());
+  const size_t longest = r.limits().template_time_format_bytes;
+  if (format->text.size() > longest) return r.fail("a time format of {} bytes is longer than {}", format->text.size(), longest);
   LATHE_TRY_VOID(r.charge(64 + 64 * format->text.size()));
   const time_t seconds = *r.now_unix_s;
   tm parts{};
@@ -110,12 +111,12 @@ Result<MarkedText> converted(Runtime& r, const Value& value, const Conversion& c
   return padded;
 }
 
-/// Digits at `at`, which advances; at most 1000.
+/// The number whose digits stand at `at`, which advances.
 Result<int64_t> digits(Runtime& r, std::string_view text, size_t& at) {
   int64_t value = 0;
   for (; at < text.size() && text[at] >= '0' && text[at] <= '9'; ++at) {
     value = value * 10 + (text[at] - '0');
-    if (value > 1000) return r.fail("a width or precision above 1000 in a format");
+    if (value > r.limits().template_width) return r.fail("a width or precision above {} in a format", r.limits().template_width);
   }
   return value;
 }
@@ -139,8 +140,9 @@ Result<Value> call_function(Runtime& runtime, std::string_view name, const CallA
   if (name == "strftime_now" && runtime.now_unix_s) return strftime_now(runtime, args);
   if (name == "raise_exception") {
     LATHE_TRY(const auto bound, bind(runtime, args, {"message"}));
-    if (bound[0] == nullptr) return runtime.fail("the template refuses this input");
-    LATHE_TRY(const MarkedText message, runtime.text_of(*bound[0]));
+    LATHE_TRY(const MarkedText message, bound[0] == nullptr ? MarkedText{.text = "the template refuses this input", .literal = {}}
+                                                           : runtime.text_of(*bound[0]));
+    runtime.refused = true;
     return runtime.fail("{}", message.text.substr(0, 1000));
   }
   return runtime.fail("there is no function '{}'", name);
