@@ -290,6 +290,8 @@ inline AttendParts attend_parts(const AttendArgs& a, void* memory, int32_t rows)
 }
 enum class AttendRung : int32_t { kAuto, kFew, kMany };  ///< same bits
 void launch_mla_attend_parts(const AttendParts& args, AttendRung rung, void* stream);
+void launch_attend_weights(const AttendParts& args, AttendRung rung, void* stream);  ///< its two halves
+void launch_attend_sums(const AttendParts& args, AttendRung rung, void* stream);
 
 struct RouteArgs {
   Rows logits;

@@ -526,18 +526,28 @@ constexpr int kWideRows = 33;  // from here on blocks of 256 channels fill the d
 
 }  // namespace
 
-void launch_mla_attend_parts(const AttendParts& p, AttendRung rung, void* stream) {
+static bool few_rows(const AttendParts& p, AttendRung rung) { return rung == AttendRung::kAuto ? p.rows <= kFewRows : rung == AttendRung::kFew; }
+
+void launch_attend_weights(const AttendParts& p, AttendRung rung, void* stream) {
   if (p.rows == 0 || p.attend.heads == 0) return;
-  const bool few = rung == AttendRung::kAuto ? p.rows <= kFewRows : rung == AttendRung::kFew;
-  if (few) {
-    launch_weights<1>(p, stream);
+  if (few_rows(p, rung)) return launch_weights<1>(p, stream);
+  launch_weights<4>(p, stream);
+}
+
+void launch_attend_sums(const AttendParts& p, AttendRung rung, void* stream) {
+  if (p.rows == 0 || p.attend.heads == 0) return;
+  if (few_rows(p, rung)) {
     const dim3 grid(static_cast<unsigned>(p.attend.latent / 16), static_cast<unsigned>(p.groups), static_cast<unsigned>(p.rows));
     LATHE_LAUNCH(attend_few, grid, dim3(kFewThreads), kFewParts * 1024, stream, p);
     return;
   }
-  launch_weights<4>(p, stream);
   if (p.attend.latent % 256 == 0 && (p.rows >= kWideRows || rung == AttendRung::kMany)) return launch_many<16>(p, stream);
   launch_many<4>(p, stream);
+}
+
+void launch_mla_attend_parts(const AttendParts& p, AttendRung rung, void* stream) {
+  launch_attend_weights(p, rung, stream);
+  launch_attend_sums(p, rung, stream);
 }
 
 }  // namespace lathe::kernels::cuda
