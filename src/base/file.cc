@@ -31,7 +31,7 @@ Result<void> check_path(const std::string& path) {
 
 Result<size_t> open_regular(const std::string& path, FileDescriptor& out) {
   LATHE_TRY_VOID(check_path(path));
-  out.fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  out.fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a pipe without a writer must not be waited for
   if (out.fd < 0) {
     return err(errno == ENOENT ? Code::kNotFound : Code::kUnavailable, "cannot open '{}': {}", path, std::strerror(errno));
   }

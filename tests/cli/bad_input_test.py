@@ -7,6 +7,7 @@ Usage: bad_input_test.py LATHE SOURCE
 
 import json
 import os
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -53,6 +54,22 @@ class BadInput(unittest.TestCase):
         """A model that logits must not take."""
         self.refuse(code, words, "logits", model, "--log-level", "error", "--ids", self.ids, "--out", self.path("none.safetensors"))
         self.assertFalse(os.path.exists(self.path("none.safetensors")))
+
+    def test_threads_that_do_not_start(self):
+        # 8 MiB of addresses for a stack: not 512 of them in 3 GiB.
+        limited = f"ulimit -v 3000000; exec '{self.lathe.program}' run -p hi -n 1 -t 512"
+        done = subprocess.run(["sh", "-c", limited], capture_output=True, check=False, timeout=120, env=self.lathe.environment)
+        said = done.stderr.decode(errors="replace")
+        if "sanitizer" in said.lower() or "ReserveShadowMemoryRange" in said:
+            self.skipTest("a sanitizer needs more addresses than the limit leaves")
+        self.assertEqual((done.returncode, done.stdout), (FAILURE, b""), said)
+        self.assertIn("cannot start 512 threads", said)
+
+    def test_switches_take_no_value(self):
+        for switch in ["--json=5", "--ignore-eos=5x", "--log-json=maybe", "--no-fallback=foo"]:
+            done = self.lathe.run("run", "-p", "hi", switch)
+            self.assertEqual((done.returncode, done.stdout), (USAGE, b""), switch)
+            self.assertIn(switch.split("=")[0].removeprefix("--"), done.stderr.decode())
 
     def test_command_line(self):
         for words, arguments in [
@@ -125,6 +142,10 @@ class BadInput(unittest.TestCase):
         self.refuse(FAILURE, [nowhere], "run", "-p", "hi", "-n", "1", "--trace", os.path.join(nowhere, "trace.json"))
         self.refuse(FAILURE, [self.folder.name, "not a regular file"], "run", "-f", self.folder.name)
         self.refuse(FAILURE, [self.folder.name, "not a regular file"], "logits", "--ids", self.folder.name, "--out", self.path("o"))
+        pipe = self.path("pipe")
+        os.mkfifo(pipe)
+        for arguments in [["run", "-f", pipe], ["logits", "--ids", pipe, "--out", self.path("o")], ["run", "-p", "hi", "--settings", pipe], ["inspect", pipe]]:
+            self.refuse(FAILURE, [pipe], *arguments)
         settings = self.write("zero.json", json.dumps({"engine": {"model": self.lathe.builtin + "\0x"}}).encode())
         self.refuse(FAILURE, [self.lathe.builtin + "\\x00x'"], "run", "-p", "hi", "--settings", settings)
         self.refuse(FAILURE, [nowhere], "run", "-p", "hi", env={"LATHE_BUILTIN": nowhere})

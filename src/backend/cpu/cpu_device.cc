@@ -59,6 +59,7 @@ class CpuDevice final : public Device {
   ~CpuDevice() override { LATHE_DCHECK(used_ == 0, "{} bytes of device memory outlive their device", used_); }
 
   const char* name() const override { return "cpu"; }
+  int threads() { return context_.pool().threads(); }
   bool host_visible() const override { return true; }
 
   Result<void*> allocate(int64_t bytes) override {
@@ -162,7 +163,12 @@ Result<std::unique_ptr<Device>> make_cpu_device(const CpuOptions& options) {
 #ifdef LATHE_PLANTED_FAULTS
   table = with_planted_faults(std::move(table));
 #endif
-  return std::unique_ptr<Device>(std::make_unique<CpuDevice>(options, std::move(isa), std::move(table)));
+  auto device = std::make_unique<CpuDevice>(options, std::move(isa), std::move(table));
+  const int wanted = options.threads > 0 ? options.threads : base::default_thread_count();
+  if (device->threads() < wanted) {
+    return err(Code::kResourceExhausted, "cannot start {} threads: the system started {}", wanted, device->threads());
+  }
+  return std::unique_ptr<Device>(std::move(device));
 }
 
 }  // namespace lathe::backend
