@@ -1,6 +1,7 @@
 #include "evaluate/draft_eval.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "engine/generate.h"
 
@@ -21,9 +22,17 @@ Result<std::vector<std::vector<TokenId>>> greedy_texts(engine::Engine& engine, c
     (void)id;
   }
   std::vector<std::vector<TokenId>> texts(sets.drafts.size());
-  const auto on_token = [&](const engine::TokenEvent& event) { texts[static_cast<size_t>(event.request)].push_back(event.token); };
+  int32_t failed = -1;
+  const auto on_token = [&](const engine::TokenEvent& event) {
+    if (event.finish == engine::Finish::kError) {
+      failed = event.request;
+      return;
+    }
+    texts[static_cast<size_t>(event.request)].push_back(event.token);
+  };
   for (bool more = true; more;) {
     LATHE_TRY(more, generator.step(on_token));
+    if (failed >= 0) return tl::unexpected<Error>(generator.error(failed).with_context(sets.drafts[static_cast<size_t>(failed)].place));
   }
   return texts;
 }
@@ -95,7 +104,7 @@ class DraftRun {
     for (int64_t step = 1; step <= 3; ++step) {
       const auto at = static_cast<size_t>(t + 1 + step);
       if (at >= ids_.size()) return {};
-      const TokenId drafted = best(result.logits);
+      LATHE_TRY(const TokenId drafted, best(result.logits, t + step));
       ++score_.tried[static_cast<size_t>(step - 1)];
       if (drafted != ids_[at]) return {};
       ++score_.right[static_cast<size_t>(step - 1)];
@@ -106,8 +115,12 @@ class DraftRun {
     return {};
   }
 
-  TokenId best(const View& logits) {
+  Result<TokenId> best(const View& logits, int64_t at) {
     engine_.read_rows(logits, 0, 1, row_);
+    const auto bad = std::find_if(row_.begin(), row_.end(), [](float z) { return !std::isfinite(z); });
+    if (bad != row_.end()) {
+      return err(Code::kDataLoss, "draft logits of position {} are not finite: that of token {} is {}", at, bad - row_.begin(), *bad);
+    }
     const auto end = row_.begin() + std::min<int64_t>(engine_.sampled_vocabulary(), static_cast<int64_t>(row_.size()));
     return static_cast<TokenId>(std::max_element(row_.begin(), end) - row_.begin());
   }
@@ -135,9 +148,10 @@ Result<void> judge(engine::Engine& engine, const EvalSets& sets, const std::vect
     if (texts[i].size() >= kShortest) {
       std::vector<TokenId> ids = row.prompt;
       ids.insert(ids.end(), texts[i].begin(), texts[i].end());
-      LATHE_TRY(const DraftScore score, DraftRun(engine, std::move(ids), row.prompt.size()).run());
-      add(out[row.kind], score);
-      add(out["all"], score);
+      const auto score = DraftRun(engine, std::move(ids), row.prompt.size()).run();
+      if (!score) return base::forward_error(score, row.place);
+      add(out[row.kind], *score);
+      add(out["all"], *score);
     }
     progress("drafts", static_cast<int64_t>(i) + 1, static_cast<int64_t>(sets.drafts.size()));
   }

@@ -26,7 +26,9 @@ Result<BitsPerByte> run_heldout(engine::Engine& engine, const EvalSets& sets, Ev
   for (const auto& [ids, place] : sets.heldout) {
     LogitsJob job{.ids = ids, .chunks = {}, .at = {}, .images = {}};
     job.ids.pop_back();
-    LATHE_TRY(const LogitsTable table, compute_logits(engine, job, [](int64_t) {}));
+    const auto computed = compute_logits(engine, job, [](int64_t) {});
+    if (!computed) return base::forward_error(computed, place);
+    const LogitsTable& table = *computed;
     double nll = 0;
     for (int64_t t = 0; t < table.rows; ++t) {
       const std::span<const float> row(table.logits.data() + t * table.vocabulary, static_cast<size_t>(table.vocabulary));

@@ -14,6 +14,10 @@ namespace {
 
 using config::Json;
 
+// Bytes of text that a token stands for: real tokenizers give 2 to 6. What is far from it would make bits per byte look like a measurement.
+constexpr double kBytesPerTokenMin = 0.1;
+constexpr double kBytesPerTokenMax = 1000;
+
 Result<std::vector<TokenId>> read_ids(const Json& row, const char* key, const std::string& place) {
   const Json* list = row.find(key);
   if (list == nullptr || !list->is_array()) return err(Code::kDataLoss, "{}: '{}' is missing or no list of ids", place, key);
@@ -84,6 +88,9 @@ Result<void> read_heldout(const std::string& directory, const EvalSelection& sel
   return read_lines(directory, "heldout", 1, selection.heldout_max, [&](const Json& row, int64_t, const std::string& place) -> Result<bool> {
     LATHE_TRY(std::vector<TokenId> ids, read_ids(row, "ids", place));
     if (ids.size() < 2) return err(Code::kDataLoss, "{}: 'ids' has {} ids, a held-out row needs two", place, ids.size());
+    if (const Json* bytes = row.find("bytes"); bytes != nullptr && !(bytes->is_int() && bytes->as_int() >= 1)) {
+      return err(Code::kDataLoss, "{}: 'bytes' is {}, expected an integer of at least 1", place, bytes->dump());
+    }
     sets.heldout.push_back({.ids = std::move(ids), .place = place});
     return true;
   });
@@ -184,8 +191,12 @@ Result<EvalSets> read_eval_sets(const std::string& directory, const EvalSelectio
   LATHE_TRY(const Json index, base::file_content(config::read_json_file(index_file)));
   const Json* names = index.find("sets");
   const Json* bytes = index.find("bytes_per_token_of_evaluate");
-  if (names == nullptr || !names->is_object() || bytes == nullptr || !bytes->is_number() || bytes->as_double() <= 0) {
-    return err(Code::kDataLoss, "{}: expected 'sets' (an object) and 'bytes_per_token_of_evaluate' (a positive number)", index_file);
+  if (names == nullptr || !names->is_object()) {
+    return err(Code::kDataLoss, "{}: 'sets' is {}, expected an object with the sets by name", index_file, names == nullptr ? "missing" : names->kind_name());
+  }
+  if (bytes == nullptr || !bytes->is_number() || !(bytes->as_double() >= kBytesPerTokenMin && bytes->as_double() <= kBytesPerTokenMax)) {
+    return err(Code::kDataLoss, "{}: 'bytes_per_token_of_evaluate' is {}, expected a number from {} to {}", index_file,
+               bytes == nullptr ? "missing" : bytes->dump(), kBytesPerTokenMin, kBytesPerTokenMax);
   }
   EvalSets sets;
   sets.index_file = index_file;
@@ -198,6 +209,8 @@ Result<EvalSets> read_eval_sets(const std::string& directory, const EvalSelectio
     if (names->find(name) == nullptr) return err(Code::kInvalidArgument, "set '{}' is not in {}", name, index_file);
   }
   for (const auto& [name, facts] : names->as_object()) {
+    if (!facts.is_object()) return err(Code::kDataLoss, "{}: the set '{}' is {}, expected an object with its figures", index_file, name, facts.dump());
+    if (name.empty() || name.find('/') != std::string::npos) return err(Code::kDataLoss, "{}: '{}' names no file of this folder", index_file, name);
     if (!wanted(name)) continue;
     if (name == "heldout") {
       LATHE_TRY_VOID(read_heldout(directory, selection, sets));

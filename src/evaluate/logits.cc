@@ -1,12 +1,21 @@
 #include "evaluate/logits.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "evaluate/pictures.h"
 #include "models/model.h"
 
 namespace lathe::evaluate {
 namespace {
+
+/// One row of the head for the position.
+Result<void> check_finite(std::span<const float> row, const char* what, int64_t position) {
+  for (size_t i = 0; i < row.size(); ++i) {
+    if (!std::isfinite(row[i])) return err(Code::kDataLoss, "{} of position {} are not finite: that of token {} is {}", what, position, i, row[i]);
+  }
+  return {};
+}
 
 /// Runs the ids through one sequence piece by piece and collects the wanted rows.
 class LogitsRun {
@@ -54,6 +63,10 @@ class LogitsRun {
     return rows;
   }
 
+  std::span<const float> row(size_t i) const {
+    return std::span(rows_).subspan(i * static_cast<size_t>(table_.vocabulary), static_cast<size_t>(table_.vocabulary));
+  }
+
   Result<void> piece(int64_t tokens, models::ItemKind kind) {
     const std::vector<int32_t> rows = wanted(tokens);
     const bool last = position_ + tokens == length();
@@ -72,6 +85,7 @@ class LogitsRun {
     if (!asked.empty()) {
       engine_.read_rows(result.logits, 0, static_cast<int64_t>(asked.size()), rows_);
       table_.vocabulary = result.logits.dim(1);
+      for (size_t i = 0; i < asked.size(); ++i) LATHE_TRY_VOID(check_finite(row(i), "logits", position_ + asked[i]));
       table_.logits.insert(table_.logits.end(), rows_.begin(), rows_.begin() + static_cast<int64_t>(rows.size()) * table_.vocabulary);
       table_.rows += static_cast<int64_t>(rows.size());
     }
@@ -85,9 +99,9 @@ class LogitsRun {
   Result<void> draft(int64_t tokens, models::ItemKind kind, const View& hidden, const std::vector<int32_t>& rows) {
     std::vector<TokenId> next(job_.ids.begin() + position_ + 1, job_.ids.begin() + std::min(position_ + tokens + 1, length()));
     if (static_cast<int64_t>(next.size()) < tokens) {
-      const auto row = rows_.end() - table_.vocabulary;
-      const auto best = std::max_element(row, row + std::min(table_.vocabulary, engine_.sampled_vocabulary()));
-      next.push_back(static_cast<TokenId>(best - row));
+      const auto last = rows_.end() - table_.vocabulary;
+      const auto best = std::max_element(last, last + std::min(table_.vocabulary, engine_.sampled_vocabulary()));
+      next.push_back(static_cast<TokenId>(best - last));
     }
     engine::rows_between(job_.images, position_ + 1, position_ + 1 + tokens, image_rows_);
     const models::DraftItem item{.sequence = sequence_,
@@ -97,8 +111,9 @@ class LogitsRun {
                                  .rows = image_rows_,
                                  .logits = rows.empty() ? models::Logits::kNone : models::Logits::kAll};
     LATHE_TRY(const models::DraftResult result, engine_.model().draft_prefill({&item, 1}, hidden, engine_.store()));
-    for (const int32_t row : rows) {
-      engine_.read_rows(result.logits, row, 1, rows_);
+    for (const int32_t at : rows) {
+      engine_.read_rows(result.logits, at, 1, rows_);
+      LATHE_TRY_VOID(check_finite(rows_, "draft logits", position_ + at));
       table_.draft_logits.insert(table_.draft_logits.end(), rows_.begin(), rows_.end());
     }
     return {};

@@ -28,7 +28,7 @@ struct LogitsTable {
 };
 
 /// `progress(tokens done)` is called after every step.
-/// Errors  those of the model; invalid_argument for positions or chunks outside the ids.
+/// Errors  those of the model; invalid_argument for positions or chunks outside the ids; data_loss for logits that are not finite.
 Result<LogitsTable> compute_logits(engine::Engine& engine, const LogitsJob& job, base::FunctionRef<void(int64_t)> progress);
 
 /// Positions as given on a command line: negative ones count from the end. Errors: invalid_argument naming the position. Result ascending, without repeats.

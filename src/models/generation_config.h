@@ -17,7 +17,13 @@ struct GenerationDefaults {
   std::optional<double> temperature;
   std::optional<double> top_p;
   std::optional<int64_t> top_k;
+  std::optional<double> min_p;
+  std::optional<double> repetition_penalty;
+  std::optional<double> presence_penalty;
+  std::optional<double> frequency_penalty;
+  std::optional<int64_t> max_tokens;  ///< max_new_tokens
   std::vector<TokenId> eos;
+  std::vector<std::string> warnings;  ///< what the file asks for and does not get, one sentence each
 };
 
 /// Errors: invalid_argument, naming the key, its value and what was expected.

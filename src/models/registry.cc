@@ -27,8 +27,10 @@ Result<const FamilyEntry*> find_family(const std::string& path) {
   if (!base::file_exists(path)) return err(Code::kNotFound, "there is no model at '{}': No such file or directory", path);
   const std::string file = base::is_directory(path) ? path + "/config.json" : path;
   LATHE_TRY(const config::Json json, config::read_json_file(file, base::kLimits.config_bytes));
+  if (!json.is_object()) return err(Code::kDataLoss, "{}: the config is {}, expected an object", file, json.kind_name());
   const config::Json* const type = json.find("model_type");
-  if (type == nullptr || !type->is_string()) return err(Code::kDataLoss, "{}: model_type is missing, expected a string", file);
+  if (type == nullptr) return err(Code::kDataLoss, "{}: model_type is missing, expected a string", file);
+  if (!type->is_string()) return err(Code::kDataLoss, "{}: model_type is {}, expected a string", file, type->dump());
   std::vector<std::string_view> known;
   for (const FamilyEntry& family : kFamilies) {
     if (type->as_string() == family.model_type) return &family;

@@ -176,7 +176,8 @@ Result<MarkedText> ChatTemplate::run(const jinja::Program& program, const Render
   auto text = interpreter.run();
   if (text || interpreter.refused) return text;
   text = base::file_content(std::move(text));  // the file is at fault, unless it says itself that the input is
-  return file_.empty() ? text : base::forward_error(text, file_);
+  if (file_.empty()) return text;
+  return base::forward_error(text, file_);
 }
 
 /// The message in the form that the template takes, or nothing if it has it already.

@@ -3,8 +3,8 @@
 // by the template or as data (marked_text.h).
 //
 // Units    bytes of UTF-8; times in seconds since 1970, UTC.
-// Errors   syntax, unknown names, raise_exception, wrong kinds: invalid_argument with the template's line; tags that need other templates:
-//          unimplemented; more steps, output or nesting than base/limits.h allows: resource_exhausted.
+// Errors   syntax: invalid_argument with the template's line; tags that need other templates: unimplemented; raise_exception: invalid_argument
+//          with its text; what fails while a template runs (unknown names, wrong kinds): data_loss with its file and line; more steps, output or nesting than base/limits.h allows: resource_exhausted.
 // Threads  a ChatTemplate is immutable: render from any number of threads.
 // Source   the behaviour of Jinja2 3.1 as the transformers library sets it up (trim_blocks, lstrip_blocks, loop controls, its own tojson,
 //          raise_exception, strftime_now); templates without {% include %}, {% block %}, recursive loops and autoescape.
@@ -76,6 +76,7 @@ class ChatTemplate {
   Result<MarkedText> render_effort(const std::string* effort) const;
 
   base::Limits limits_;
+  std::string file_;  ///< that the template came from, for messages; may be empty
   std::shared_ptr<const jinja::Program> program_;
   std::shared_ptr<const jinja::Program> tool_program_;  ///< null: the same as program_
   config::Json special_tokens_;

@@ -140,8 +140,10 @@ Result<Value> call_function(Runtime& runtime, std::string_view name, const CallA
   if (name == "strftime_now" && runtime.now_unix_s) return strftime_now(runtime, args);
   if (name == "raise_exception") {
     LATHE_TRY(const auto bound, bind(runtime, args, {"message"}));
-    LATHE_TRY(const MarkedText message, bound[0] == nullptr ? MarkedText{.text = "the template refuses this input", .literal = {}}
-                                                           : runtime.text_of(*bound[0]));
+    MarkedText message{.text = "the template refuses this input", .literal = {}};
+    if (bound[0] != nullptr) {
+      LATHE_TRY(message, runtime.text_of(*bound[0]));
+    }
     runtime.refused = true;
     return runtime.fail("{}", message.text.substr(0, 1000));
   }

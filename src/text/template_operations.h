@@ -112,6 +112,7 @@ class Runtime {
 
   uint32_t line = 1;  ///< of what is being evaluated
   std::optional<int64_t> now_unix_s;
+  bool refused = false;  ///< by raise_exception: the error is what the template says about its input
 
  private:
   tl::unexpected<Error> too_many_steps() const;
