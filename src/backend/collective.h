@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/recorder.h"
+#include "base/result.h"
 #include "tensor/shard.h"
 #include "tensor/view.h"
 
@@ -26,8 +27,10 @@ class Group {
     View partials{};  ///< may be absent without nodes
     View present{};   ///< absent (all present), or i32 [nodes, T], in the memory of partials
     View out{};
+    bool failed = false;  ///< this rank has nothing to give: partials are not read, and the call is an error on every rank
   };
-  virtual void tree_sum(const TreeSum& sum) = 0;
+  /// Errors: unavailable on every rank if one of them has `failed`; out is then as it was, and the group can go on.
+  virtual Result<void> tree_sum(const TreeSum& sum) = 0;
   /// out f32 [T, Σ width] gets every rank's columns [T, width_r] in rank order. A rank without columns gives an absent view or width 0.
   virtual void gather_columns(const View& local, const View& out) = 0;
   virtual void barrier() = 0;

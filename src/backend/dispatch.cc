@@ -43,14 +43,23 @@ Dispatch::~Dispatch() { device_.synchronise(); }
 void Dispatch::update_fast() { fast_ = !planning_ && impl_->failure.has_value() && impl_->observer == nullptr && impl_->recorder == nullptr; }
 
 void Dispatch::fail(Error error) {
+  if (!impl_->failure.has_value()) return;
   impl_->failure = tl::unexpected<Error>(std::move(error));
   update_fast();
 }
 
+const Error* Dispatch::failure() {
+  if (impl_->failure.has_value()) {
+    if (Result<void> launched = device_.take_error(); !launched) fail(std::move(launched.error()));
+  }
+  return impl_->failure.has_value() ? nullptr : &impl_->failure.error();
+}
+
 Result<void> Dispatch::take_error() {
-  const Result<void> launched = device_.take_error();
+  // What went wrong first. A device that failed as well must forget it too.
+  Result<void> launched = device_.take_error();
   if (impl_->failure.has_value()) return launched;
-  const Result<void> failure = std::exchange(impl_->failure, Result<void>{});
+  Result<void> failure = std::exchange(impl_->failure, Result<void>{});
   update_fast();
   return failure;
 }
@@ -193,7 +202,7 @@ float* Dispatch::constant(float value, int64_t count) {
 }
 
 void Dispatch::check_params(const OpSite& site, ops::OpId op, const void* params) {
-  if (planning_) return;  // reported, not fatal
+  if (planning_ || !impl_->failure) return;  // reported, not fatal; after a failure nothing runs
   const Result<void> valid = ops::op_info(op).validate(params);
   LATHE_CHECK(valid.has_value(), "{}: {}", place(site, op), valid.error().message);
 }

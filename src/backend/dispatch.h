@@ -67,6 +67,7 @@ struct OpCall {
 };
 
 /// Watches calls: may count, hash, dump or replace tensors. Called on the rank's thread; the device is idle in before() and after().
+/// A call that failed has no after().
 /// A composition is one call: its parts are not observed, their counters add up.
 class OpObserver {
  public:
@@ -120,6 +121,10 @@ class Dispatch {
   /// What went wrong with a call since the last take_error() (resource_exhausted: no scratch for a kernel, no host memory for a fallback). Calls after it
   /// did nothing: whoever made them asks here before using their results.
   Result<void> take_error();
+  /// The same without taking it: null, or what take_error() will say. Device idle or not: of a launch that is still on its way nothing is known.
+  const Error* failure();
+  /// Says for the dispatch that what it runs for has failed: calls do nothing until take_error(). An earlier failure stays.
+  void fail(Error error);
 
   /// Null switches observation off. Not owned.
   void set_observer(OpObserver* observer);
@@ -154,7 +159,6 @@ class Dispatch {
   void run_observed(OpSite& site, const void* params, size_t bytes);
   void check_params(const OpSite& site, ops::OpId op, const void* params);
   void update_fast();
-  void fail(Error error);
 
   Device& device_;
   DispatchOptions options_;

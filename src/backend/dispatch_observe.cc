@@ -48,6 +48,7 @@ void Dispatch::run_observed(OpSite& site, const void* params, size_t bytes) {
   impl.last_end_ns = end;
   call.ready_ns = ready, call.start_ns = start, call.end_ns = end;
   call.counters = impl.counters_complete ? &impl.counters : nullptr;
+  if (failure() != nullptr) return;  // its outputs were never written
   impl.observer->after(call, device_);
 }
 

@@ -164,6 +164,44 @@ TEST(HotPath, AllocatesNothing) {
   EXPECT_EQ(dispatch->fallback_calls(), 21);
 }
 
+/// An observer is not shown a call that failed, and no call runs until the failure is taken.
+TEST(Failure, StaysUntilItIsTaken) {
+  const auto device = *FakeDevice::create({{OpId::kGelu, "nothing", yes, nothing, nullptr}});
+  const auto dispatch = dispatch_on(*device);
+  Tensors tensors(*device);
+  const View x = tensors.floats({2, 3});
+  OpSite site{.name = "gelu"};
+  class Seen final : public OpObserver {
+   public:
+    explicit Seen(Dispatch& dispatch) : dispatch_(dispatch) {}
+    void before(OpCall&, Device&) override {
+      ++begun;
+      if (begun == 2) dispatch_.fail({Code::kResourceExhausted, "first"});
+    }
+    void after(OpCall&, Device&) override { ++ended; }
+    int begun = 0, ended = 0;
+
+   private:
+    Dispatch& dispatch_;
+  } seen(*dispatch);
+  dispatch->set_observer(&seen);
+  for (int i = 0; i < 4; ++i) dispatch->run(site, ops::GeluParams{.x = x, .out = x});
+  EXPECT_EQ(seen.begun, 2);
+  EXPECT_EQ(seen.ended, 1);
+  dispatch->set_observer(nullptr);
+  dispatch->fail({Code::kInternal, "second"});
+  ASSERT_NE(dispatch->failure(), nullptr);
+  EXPECT_EQ(dispatch->failure()->message, "first");
+  const int64_t launches = device->counts().launches;
+  dispatch->run(site, ops::GeluParams{.x = x, .out = x});
+  EXPECT_EQ(device->counts().launches, launches);
+  EXPECT_EQ(dispatch->take_error().error().message, "first");
+  EXPECT_EQ(dispatch->failure(), nullptr);
+  EXPECT_TRUE(dispatch->take_error().has_value());
+  dispatch->run(site, ops::GeluParams{.x = x, .out = x});
+  EXPECT_EQ(device->counts().launches, launches + 1);
+}
+
 /// Printed, not asserted: timing belongs to `lathe bench`.
 TEST(HotPath, CostOfOneCall) {
   class Idle final : public Device {

@@ -56,9 +56,15 @@ class LocalGroup final : public Group {
   int size() const override { return room_->size; }
   void barrier() override { room_->meet(); }
 
-  void tree_sum(const TreeSum& sum) override {
+  Result<void> tree_sum(const TreeSum& sum) override {
     room_->sums[static_cast<size_t>(rank_)] = &sum;
     room_->meet();
+    const auto failed = std::find_if(room_->sums.begin(), room_->sums.end(), [](const TreeSum* one) { return one->failed; });
+    const auto who = failed - room_->sums.begin();
+    if (failed != room_->sums.end()) {
+      room_->meet();  // nobody's `sum` may go before all have looked
+      return err(Code::kUnavailable, "rank {} of {} failed and has no part of a sum to give", who, size());
+    }
     const Share mine = share(sum.out.dim(0));
     row_.resize(static_cast<size_t>(sum.out.dim(1)));
     for (int64_t t = mine.begin; t < mine.end; ++t) {
@@ -67,6 +73,7 @@ class LocalGroup final : public Group {
       for (const TreeSum* other : room_->sums) std::copy(row_.begin(), row_.end(), row_of(other->out, t));
     }
     room_->meet();
+    return {};
   }
 
   void gather_columns(const View& local, const View& out) override {

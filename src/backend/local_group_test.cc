@@ -85,13 +85,40 @@ TEST(LocalGroup, TreeSumHasTheBitsOfTheWholeSum) {
           if (nodes > 0) sum.partials = tensor::make_view(partials.data(), DType::kF32, {nodes, kRows, kWidth});
           if (nodes > 0 && sparse) sum.present = tensor::make_view(present.data(), DType::kI32, {nodes, kRows});
           sum.out = tensor::make_view(out.data(), DType::kF32, {kRows, kWidth});
-          for (int round = 0; round < 3; ++round) end.tree_sum(sum);
+          for (int round = 0; round < 3; ++round) EXPECT_TRUE(end.tree_sum(sum).has_value());
           EXPECT_EQ(std::memcmp(out.data(), want.data(), out.size() * sizeof(float)), 0)
               << count << " leaves, rank " << end.rank() << " of " << ranks;
         });
       }
     }
   }
+}
+
+TEST(LocalGroup, ARankThatFailedFailsTheSumOfAllAndTheNextOneHolds) {
+  auto group = make_local_group(3);
+  on_every_rank(group, [](Group& end) {
+    std::array<float, 4> part{};
+    part.fill(static_cast<float>(end.rank() + 1));
+    std::array<float, 4> out{};
+    out.fill(77.0f);
+    for (const int failing : {1, -1, 2, -1}) {
+      Group::TreeSum sum{.leaves = 3,
+                         .nodes = {{end.rank(), end.rank() + 1}},
+                         .partials = tensor::make_view(part.data(), DType::kF32, {1, 1, 4}),
+                         .present = {},
+                         .out = tensor::make_view(out.data(), DType::kF32, {1, 4}),
+                         .failed = end.rank() == failing};
+      if (sum.failed) sum.partials = {};
+      out.fill(77.0f);
+      const Result<void> summed = end.tree_sum(sum);
+      EXPECT_EQ(summed.has_value(), failing < 0);
+      EXPECT_EQ(out[3], failing < 0 ? 6.0f : 77.0f);
+      if (!summed) {
+        EXPECT_EQ(summed.error().code, Code::kUnavailable);
+        EXPECT_EQ(summed.error().message, fmt::format("rank {} of 3 failed and has no part of a sum to give", failing));
+      }
+    }
+  });
 }
 
 TEST(LocalGroup, GathersColumnsInRankOrder) {
@@ -116,11 +143,12 @@ TEST(LocalGroup, NoRowsIsLegal) {
   auto group = make_local_group(2);
   on_every_rank(group, [](Group& end) {
     end.gather_columns(tensor::make_view(nullptr, DType::kF32, {0, 2}), tensor::make_view(nullptr, DType::kF32, {0, 4}));
-    end.tree_sum({.leaves = 2,
-                  .nodes = {{end.rank(), end.rank() + 1}},
-                  .partials = tensor::make_view(nullptr, DType::kF32, {1, 0, 4}),
-                  .present = {},
-                  .out = tensor::make_view(nullptr, DType::kF32, {0, 4})});
+    const Result<void> summed = end.tree_sum({.leaves = 2,
+                                              .nodes = {{end.rank(), end.rank() + 1}},
+                                              .partials = tensor::make_view(nullptr, DType::kF32, {1, 0, 4}),
+                                              .present = {},
+                                              .out = tensor::make_view(nullptr, DType::kF32, {0, 4})});
+    EXPECT_TRUE(summed.has_value());
     end.barrier();
   });
 }

@@ -29,6 +29,15 @@ uint64_t hash_from(uint64_t hash, const View& view) {
 
 uint64_t hash_elements(const View& view) { return view.elements() == 0 ? kHashStart : hash_from(kHashStart, view); }
 
+const void* CallMirror::map(const OpCall& call) {
+  const void* const on_host = mirror_.map(*call.info, call.params);
+  if (on_host == nullptr && status_) {
+    status_ = err(Code::kResourceExhausted, "layer {} {} ({}): no memory on the host to look into its inputs and outputs", call.site->layer,
+                  call.site->name, call.info->name);
+  }
+  return on_host;
+}
+
 bool ObserverChain::wants_counters(const OpCall& call) {
   bool wanted = false;
   for (OpObserver* observer : observers_) wanted = observer->wants_counters(call) || wanted;
@@ -56,9 +65,10 @@ void HashObserver::after(OpCall& call, Device& /*device*/) {
     const OpCall& call_;
     std::vector<Entry>& entries_;
   };
+  const void* const on_host = mirror_.map(call);
+  if (on_host == nullptr) return;
   Hasher hasher(call, entries_);
-  call.info->visit(const_cast<void*>(mirror_.map(*call.info, call.params)),
-                   hasher);  // NOLINT(cppcoreguidelines-pro-type-const-cast): changes nothing
+  call.info->visit(const_cast<void*>(on_host), hasher);  // NOLINT(cppcoreguidelines-pro-type-const-cast): changes nothing
 }
 
 void CountingObserver::after(OpCall& call, Device& /*device*/) {
@@ -66,9 +76,11 @@ void CountingObserver::after(OpCall& call, Device& /*device*/) {
   ++total.calls;
   total.nanoseconds += call.end_ns - call.start_ns;
   if (call.counters == nullptr) return;
-  ++total.counted_calls;
   // Costs may depend on what views hold, such as the chosen experts.
-  const ops::Cost cost = call.info->cost(mirror_.map(*call.info, call.params));
+  const void* const on_host = mirror_.map(call);
+  if (on_host == nullptr) return;
+  ++total.counted_calls;
+  const ops::Cost cost = call.info->cost(on_host);
   for (size_t i = 0; i < total.done.size(); ++i) {
     total.done[i] += call.counters->done[i].load(std::memory_order_relaxed);
     total.needed[i] += cost.needed[i];

@@ -21,6 +21,20 @@ class ObserverChain final : public OpObserver {
   std::vector<OpObserver*> observers_;
 };
 
+/// The params of an observed call on the host.
+class CallMirror {
+ public:
+  explicit CallMirror(Device& device) : mirror_(device) {}
+  /// As HostMirror::map. Null: the host has no memory for the copies; the observer passes the call over and status() says so.
+  const void* map(const OpCall& call);
+  /// resource_exhausted if a call was passed over: what the observer found is then not about every call.
+  const Result<void>& status() const { return status_; }
+
+ private:
+  HostMirror mirror_;
+  Result<void> status_;
+};
+
 /// Hash of the elements of a view in host memory (gaps between rows do not count).
 uint64_t hash_elements(const View& view);
 
@@ -39,10 +53,11 @@ class HashObserver final : public OpObserver {
     friend bool operator==(const Entry& a, const Entry& b) = default;
   };
   const std::vector<Entry>& entries() const { return entries_; }
+  const Result<void>& status() const { return mirror_.status(); }
   void clear() { entries_.clear(); }
 
  private:
-  HostMirror mirror_;
+  CallMirror mirror_;
   std::vector<Entry> entries_;
 };
 
@@ -63,9 +78,10 @@ class CountingObserver final : public OpObserver {
     double ratio(ops::Counter counter) const;
   };
   const Total& total(ops::OpId op) const { return totals_[static_cast<size_t>(op)]; }
+  const Result<void>& status() const { return mirror_.status(); }
 
  private:
-  HostMirror mirror_;
+  CallMirror mirror_;
   std::array<Total, ops::kOpCount> totals_;
 };
 

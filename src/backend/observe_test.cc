@@ -216,5 +216,28 @@ TEST(Timeline, HasOpsAndPieces) {
   }));
 }
 
+TEST(Mirror, AnObserverWithoutMemoryForCopiesPassesTheCallOverAndSaysSo) {
+  const auto device = *FakeDevice::create({reference_of(OpId::kAdd)});
+  Tensors tensors(*device);
+  View vast = tensors.floats({2, 3});
+  vast.shape[0] = int64_t{1} << 55;  // nothing has that much memory
+  ops::AddParams params{.a = vast, .b = vast, .out = vast};
+  OpSite site{.name = "sum", .layer = 3};
+  ops::OpCounters counters;
+  OpCall call{.info = &ops::op_info(OpId::kAdd), .site = &site, .params = &params, .counters = &counters};
+  HashObserver hashes(*device);
+  CountingObserver counting(*device);
+  EXPECT_TRUE(hashes.status().has_value());
+  hashes.after(call, *device);
+  counting.after(call, *device);
+  EXPECT_TRUE(hashes.entries().empty());
+  EXPECT_EQ(counting.total(OpId::kAdd).counted_calls, 0);
+  for (const Result<void>& status : {hashes.status(), counting.status()}) {
+    ASSERT_FALSE(status.has_value());
+    EXPECT_EQ(status.error().code, Code::kResourceExhausted);
+    EXPECT_EQ(status.error().message, "layer 3 sum (add): no memory on the host to look into its inputs and outputs");
+  }
+}
+
 }  // namespace
 }  // namespace lathe::backend::testing
