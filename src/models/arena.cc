@@ -62,7 +62,8 @@ Result<void> MetaPack::upload(backend::Device& device, Upload upload) {
 }
 
 View MetaPack::view(int64_t offset, std::initializer_list<int64_t> shape) const {
-  return tensor::make_view(static_cast<int32_t*>(device_.data()) + offset, DType::kI32, shape);
+  void* const memory = device_.data() != nullptr ? device_.data() : nowhere();
+  return tensor::make_view(static_cast<int32_t*>(memory) + offset, DType::kI32, shape);
 }
 
 }  // namespace lathe::models

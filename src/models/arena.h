@@ -79,7 +79,7 @@ class MetaPack {
   /// Appends `count` zeros, 64-byte aligned, and returns where they begin. Pointers from at() die with the next add().
   int64_t add(int64_t count);
   int32_t* at(int64_t offset) { return host_.data() + offset; }
-  /// One copy. Views made afterwards point to the device.
+  /// One copy. Views made afterwards point to the device, or nowhere if this failed.
   Result<void> upload(backend::Device& device, Upload upload);
   View view(int64_t offset, std::initializer_list<int64_t> shape) const;
 

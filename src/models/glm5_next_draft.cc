@@ -22,7 +22,7 @@ Result<DraftResult> Glm5NextModel::draft_prefill(std::span<const DraftItem> item
                       .at = {},
                       .hidden_begin = item.hidden_begin});
   }
-  LATHE_TRY_VOID(draft_batch_.build(items_, limits(), batch_target(store)));
+  LATHE_TRY_VOID(draft_batch_.build(items_, limits(), store));
   LATHE_TRY(const DraftResult result, run_draft({draft_batch_, store, hooks}, hidden, DraftPass::kPrefill));
   if (dispatch_.planning()) return result;
   for (const DraftItem& item : items) store.set_draft_length(item.sequence, item.start + static_cast<int64_t>(item.tokens.size()));
@@ -52,7 +52,7 @@ Result<DraftResult> Glm5NextModel::draft_step(std::span<const DraftStepItem> ite
   }
   BatchLimits bounds = limits();
   bounds.skip_tail = false;  // the round's own latents are always attended to
-  LATHE_TRY_VOID(draft_batch_.build(items_, bounds, batch_target(store)));
+  LATHE_TRY_VOID(draft_batch_.build(items_, bounds, store));
   copy_selections(draft_batch_);
   return run_draft({draft_batch_, store, hooks}, draft_hidden_[static_cast<size_t>(draft_turn_)], DraftPass::kStep);
 }
@@ -68,41 +68,40 @@ void Glm5NextModel::copy_selections(const StepBatch& batch) {
 
 Result<DraftResult> Glm5NextModel::run_draft(const Pass& pass, const View& hidden_source, DraftPass which) {
   const bool later_step = which == DraftPass::kStep;
-  arena_.reset();
-  dispatch_.set_tokens(pass.batch.positions());
+  begin_pass(pass);
   const int64_t rows = pass.batch.rows();
   const auto layer = static_cast<int32_t>(config_.layers);
   const MtpWeights& weights = *weights_.bound.mtp;
   DraftSites& sites = *draft_sites_;
   LayerSites& block = later_step ? sites.step_block : sites.block;
-  LATHE_TRY_VOID(before_layer(pass, layer));
-  LATHE_TRY(const View x, draft_input(pass, hidden_source));
+  before_layer(pass, layer);
+  const View x = draft_input(pass, hidden_source);
   const View u = arena_.f32({rows, config_.hidden});
   const View y = arena_.f32({rows, config_.hidden});
   const View selection = draft_selection_[later_step ? 1 : 0].rows(0, rows);
   norm(block.input_norm, x, weights.layer.input_norm, u);
   {
     const Arena::Scope scope(arena_);
-    LATHE_TRY_VOID(dsa(
-        pass,
+    dsa(pass,
         {.layer = layer, .weights = *weights.layer.dsa, .names = kDraftFamilies, .sites = block.dsa, .choose = !later_step, .selection = selection},
-        u, y));
+        u, y);
   }
   dispatch_.run(later_step ? sites.step_add_mixer : sites.add_mixer, ops::AddParams{.a = x, .b = y, .out = x});
   norm(block.post_norm, x, weights.layer.post_attention_norm, u);
   ffn(block.ffn, weights.layer, weights_.layers.back(), {.x = u, .y = y});
   dispatch_.run(later_step ? sites.step_add_ffn : sites.add_ffn, ops::AddParams{.a = x, .b = y, .out = x});
   // A round reads the previous result while it writes the next.
-  draft_turn_ = 1 - draft_turn_;
-  const View out = draft_hidden_[static_cast<size_t>(draft_turn_)].rows(0, rows);
+  const int turn = 1 - draft_turn_;
+  const View out = draft_hidden_[static_cast<size_t>(turn)].rows(0, rows);
   norm(sites.norm, x, weights.head_norm, out);
-  LATHE_TRY(draft_logits_, head(pass.batch, out, {.gather = sites.gather, .logits = sites.head, .memory = draft_logits_memory_}));
-  LATHE_TRY_VOID(after_layer(pass, layer));
-  LATHE_TRY_VOID(dispatch_.take_error());
+  draft_logits_ = head(pass.batch, out, {.gather = sites.gather, .logits = sites.head, .memory = draft_logits_memory_});
+  after_layer(pass, layer);
+  LATHE_TRY_VOID(end_pass(pass));
+  draft_turn_ = turn;
   return DraftResult{.logits = draft_logits_, .hidden = out, .items = pass.batch.item_rows()};
 }
 
-Result<View> Glm5NextModel::draft_input(const Pass& pass, const View& hidden_source) {
+View Glm5NextModel::draft_input(const Pass& pass, const View& hidden_source) {
   const int64_t rows = pass.batch.rows();
   const int64_t width = config_.hidden;
   const MtpWeights& weights = *weights_.bound.mtp;

@@ -16,7 +16,7 @@ View heads_view(const View& rows, int64_t heads) { return rows.reshape({rows.dim
 
 }  // namespace
 
-Result<void> Glm5NextModel::dsa(const Pass& pass, const DsaCall& call, const View& u, const View& y) {
+void Glm5NextModel::dsa(const Pass& pass, const DsaCall& call, const View& u, const View& y) {
   const int64_t rows = u.dim(0);
   const int64_t heads = shards_.mla_heads;
   const IndexerConfig& index = config_.indexer;
@@ -28,10 +28,9 @@ Result<void> Glm5NextModel::dsa(const Pass& pass, const DsaCall& call, const Vie
     of.iq = arena_.f32({rows, index.heads * index.head_dim});
   }
   dsa_project(pass, call, of);
-  LATHE_TRY_VOID(dsa_index(pass, call, of));
+  dsa_index(pass, call, of);
   if (heads > 0) dsa_attend(pass, call, of.q, joined);
   project_out(call.sites.output, {.weight = call.weights.o, .cut = mla_cut_, .leaf_channels = config_.mla.v_dim}, {.x = joined, .y = y});
-  return {};
 }
 
 void Glm5NextModel::dsa_project(const Pass& pass, const DsaCall& call, const DsaRows& rows) {
@@ -55,24 +54,22 @@ void Glm5NextModel::dsa_project(const Pass& pass, const DsaCall& call, const Dsa
                     .x = latent, .pool = paged_view(pass.store, call.layer, call.names.latent, pass.batch.table()), .batch = pass.batch.ragged()});
 }
 
-Result<void> Glm5NextModel::dsa_index(const Pass& pass, const DsaCall& call, const DsaRows& rows) {
+void Glm5NextModel::dsa_index(const Pass& pass, const DsaCall& call, const DsaRows& rows) {
   const Arena::Scope scope(arena_);
   const IndexerConfig& index = config_.indexer;
   RangeExchange* const ranges = pass.hooks != nullptr ? pass.hooks->ranges() : nullptr;
-  const auto each_range = [&](Result<void> (RangeExchange::*exchange)(const RangeSite&)) -> Result<void> {
-    if (ranges == nullptr) return {};
+  const auto each_range = [&](Result<void> (RangeExchange::*exchange)(const RangeSite&)) {
+    if (ranges == nullptr) return;
     device().synchronise();
     for (const StepBatch::Placed& item : pass.batch.placed()) {
-      if (!item.item->range) continue;
-      LATHE_TRY_VOID(
-          (ranges->*exchange)({call.layer, item.item->sequence, item.item->start, item.item->start + item.row_end - item.row_begin, pass.store}));
+      if (!item.item->range || !stands(pass)) continue;
+      note((ranges->*exchange)({call.layer, item.item->sequence, item.item->start, item.item->start + item.row_end - item.row_begin, pass.store}));
     }
-    return {};
   };
   if (!call.choose) return each_range(&RangeExchange::tokens_written);
   const IndexerWeights& w = *call.weights.indexer;
   const ops::Paged keys = paged_view(pass.store, call.layer, call.names.keys, pass.batch.table());
-  LATHE_TRY_VOID(each_range(&RangeExchange::index_halo));
+  each_range(&RangeExchange::index_halo);
   dispatch_.run(call.sites.index_keys, ops::IndexKeysParams{.k = rows.k,
                                                             .gate = rows.gate,
                                                             .norm_weight = w.k_norm_weight,
@@ -83,7 +80,7 @@ Result<void> Glm5NextModel::dsa_index(const Pass& pass, const DsaCall& call, con
                                                             .slot = pass.batch.slot(),
                                                             .keys = keys,
                                                             .batch = pass.batch.ragged()});
-  LATHE_TRY_VOID(each_range(&RangeExchange::tokens_written));
+  each_range(&RangeExchange::tokens_written);
   // Index weights stay f32 in every mode: BF16 there reorders pools.
   const View weights = arena_.f32({rows.u.dim(0), index.heads});
   matmul(call.sites.index_weights, rows.u, {{.weight = w.weights_proj, .bias = {}, .y = weights}}, ops::Compute::kF32);
@@ -94,7 +91,6 @@ Result<void> Glm5NextModel::dsa_index(const Pass& pass, const DsaCall& call, con
                                                           .kpool = static_cast<int32_t>(index.kpool),
                                                           .selection = call.selection,
                                                           .scores = {}});
-  return {};
 }
 
 void Glm5NextModel::dsa_attend(const Pass& pass, const DsaCall& call, const View& q, const View& out) {

@@ -81,10 +81,4 @@ void Glm5NextModel::project_out(backend::OpSite& site, const OutProjection& proj
   sum_nodes(cut, part.y, {}, rows.y);
 }
 
-void Glm5NextModel::sum_nodes(const Cut& cut, const View& partials, const View& present, const View& y) {
-  if (dispatch_.planning()) return;
-  device().synchronise();
-  cut.group->tree_sum({.leaves = cut.total, .nodes = cut.nodes, .partials = partials, .present = present, .out = y});
-}
-
 }  // namespace lathe::models

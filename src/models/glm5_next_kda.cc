@@ -24,17 +24,16 @@ struct Glm5NextModel::KdaRows {
   View o;  ///< [T, H, K]
 };
 
-Result<void> Glm5NextModel::kda(const Pass& pass, int32_t layer, const View& u, const View& y) {
+void Glm5NextModel::kda(const Pass& pass, int32_t layer, const View& u, const View& y) {
   const int64_t channels = shards_.kda_heads * config_.kda.head_dim;
   const View joined = arena_.f32({u.dim(0), channels});
-  if (channels > 0) LATHE_TRY_VOID(kda_heads(pass, layer, u, joined));
+  if (channels > 0) kda_heads(pass, layer, u, joined);
   project_out(layer_sites_[static_cast<size_t>(layer)].kda.output,
               {.weight = weights_.bound.layers[static_cast<size_t>(layer)].kda->o, .cut = kda_cut_, .leaf_channels = config_.kda.head_dim},
               {.x = joined, .y = y});
-  return {};
 }
 
-Result<void> Glm5NextModel::kda_heads(const Pass& pass, int32_t layer, const View& u, const View& out) {
+void Glm5NextModel::kda_heads(const Pass& pass, int32_t layer, const View& u, const View& out) {
   const KdaWeights& w = *weights_.bound.layers[static_cast<size_t>(layer)].kda;
   KdaSites& sites = layer_sites_[static_cast<size_t>(layer)].kda;
   const int64_t rows = u.dim(0);
@@ -61,9 +60,9 @@ Result<void> Glm5NextModel::kda_heads(const Pass& pass, int32_t layer, const Vie
   if (RangeExchange* ranges = pass.hooks != nullptr ? pass.hooks->ranges() : nullptr; ranges != nullptr) {
     device().synchronise();
     for (const StepBatch::Placed& item : pass.batch.placed()) {
-      if (!item.item->range) continue;
+      if (!item.item->range || !stands(pass)) continue;
       const RangeSite site{layer, item.item->sequence, item.item->start, item.item->start + item.row_end - item.row_begin, pass.store};
-      LATHE_TRY_VOID(ranges->conv_halo(site, raw.rows(item.row_begin, item.row_end)));
+      note(ranges->conv_halo(site, raw.rows(item.row_begin, item.row_end)));
     }
   }
   dispatch_.run(sites.conv, ops::ShortConvParams{.x = raw,
@@ -83,43 +82,40 @@ Result<void> Glm5NextModel::kda_heads(const Pass& pass, int32_t layer, const Vie
                                                .g = g,
                                                .beta = beta});
   const View o = arena_.f32({rows, heads, config_.kda.head_dim});
-  LATHE_TRY_VOID(kda_recur(pass, layer,
-                           {.q = split_heads(third(mixed, 0), heads),
-                            .k = split_heads(third(mixed, 1), heads),
-                            .v = split_heads(third(mixed, 2), heads),
-                            .g = g,
-                            .beta = beta,
-                            .o = o}));
+  kda_recur(pass, layer,
+            {.q = split_heads(third(mixed, 0), heads),
+             .k = split_heads(third(mixed, 1), heads),
+             .v = split_heads(third(mixed, 2), heads),
+             .g = g,
+             .beta = beta,
+             .o = o});
   dispatch_.run(sites.norm, ops::GatedNormParams{.o = o, .gate = gate, .weight = w.o_norm, .eps = config_.rms_norm_eps, .out = out});
-  return {};
 }
 
-Result<void> Glm5NextModel::kda_recur(const Pass& pass, int32_t layer, const KdaRows& rows) {
+void Glm5NextModel::kda_recur(const Pass& pass, int32_t layer, const KdaRows& rows) {
   RangeExchange* const ranges = pass.hooks != nullptr ? pass.hooks->ranges() : nullptr;
-  const auto each_range = [&](auto&& call) -> Result<void> {
-    if (ranges == nullptr) return {};
+  const auto each_range = [&](auto&& call) {
+    if (ranges == nullptr) return;
     device().synchronise();
     int64_t sequence = 0;
     for (const StepBatch::Placed& item : pass.batch.placed()) {
-      if (item.item->range) {
-        LATHE_TRY_VOID(
-            call(RangeSite{layer, item.item->sequence, item.item->start, item.item->start + item.row_end - item.row_begin, pass.store}, sequence));
+      if (item.item->range && stands(pass)) {
+        note(call(RangeSite{layer, item.item->sequence, item.item->start, item.item->start + item.row_end - item.row_begin, pass.store}, sequence));
       }
       ++sequence;
     }
-    return {};
   };
   bool wanted = false;
-  LATHE_TRY_VOID(each_range([&](const RangeSite& site, int64_t) -> Result<void> {
+  each_range([&](const RangeSite& site, int64_t) -> Result<void> {
     wanted = ranges->wants_pair(site) || wanted;
     return {};
-  }));
+  });
   KdaPair pair;
-  if (wanted) LATHE_TRY_VOID(kda_pair(pass, layer, rows, pair));
-  LATHE_TRY_VOID(each_range([&](const RangeSite& site, int64_t sequence) -> Result<void> {
+  if (wanted) kda_pair(pass, layer, rows, pair);
+  each_range([&](const RangeSite& site, int64_t sequence) -> Result<void> {
     if (!wanted || !ranges->wants_pair(site)) return ranges->kda_begin(site, {}, {});
     return ranges->kda_begin(site, pair.m.at(sequence), pair.h.at(sequence));
-  }));
+  });
   const View states = kda_state_view(pass.store, layer, config_.kda, shards_.kda_heads);
   dispatch_.run(layer_sites_[static_cast<size_t>(layer)].kda.recurrence, ops::KdaRecurrenceParams{.q = rows.q,
                                                                                                   .k = rows.k,
@@ -134,16 +130,17 @@ Result<void> Glm5NextModel::kda_recur(const Pass& pass, int32_t layer, const Kda
                                                                                                   .o = rows.o,
                                                                                                   .pair_m = {},
                                                                                                   .pair_h = {}});
-  return each_range([&](const RangeSite& site, int64_t) { return ranges->kda_end(site); });
+  each_range([&](const RangeSite& site, int64_t) { return ranges->kda_end(site); });
 }
 
 /// A pass of its own, from zero and without keeping states: the range's pair, before anybody knows the state that enters it.
-Result<void> Glm5NextModel::kda_pair(const Pass& pass, int32_t layer, const KdaRows& rows, KdaPair& out) {
+void Glm5NextModel::kda_pair(const Pass& pass, int32_t layer, const KdaRows& rows, KdaPair& out) {
   const int64_t sequences = pass.batch.sequences();
   const int64_t heads = shards_.kda_heads;
   const int64_t width = config_.kda.head_dim;
   const int64_t floats = sequences * heads * width * width;
-  if (!dispatch_.planning()) LATHE_TRY_VOID(pair_memory_.ensure(device(), 2 * floats * 4));
+  if (!dispatch_.planning()) note(pair_memory_.ensure(device(), 2 * floats * 4));
+  if (dispatch_.failure() != nullptr) return;
   float* const memory = static_cast<float*>(dispatch_.planning() ? nowhere() : pair_memory_.data());
   out.m = tensor::make_view(memory, DType::kF32, {sequences, heads, width, width});
   out.h = tensor::make_view(memory + floats, DType::kF32, {sequences, heads, width, width});
@@ -162,7 +159,6 @@ Result<void> Glm5NextModel::kda_pair(const Pass& pass, int32_t layer, const KdaR
                                                                                             .pair_m = out.m,
                                                                                             .pair_h = out.h});
   device().synchronise();
-  return {};
 }
 
 }  // namespace lathe::models

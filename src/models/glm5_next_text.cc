@@ -42,24 +42,23 @@ Result<void> Glm5NextModel::gather_items(std::span<const StepItem> items, const 
 
 Result<StepResult> Glm5NextModel::step(std::span<const StepItem> items, cache::Store& store, StepHooks* hooks) {
   LATHE_TRY_VOID(gather_items(items, store));
-  LATHE_TRY_VOID(step_batch_.build(items_, limits(), batch_target(store)));
-  LATHE_TRY_VOID(run_step({step_batch_, store, hooks}));
-  LATHE_TRY_VOID(dispatch_.take_error());
+  LATHE_TRY_VOID(step_batch_.build(items_, limits(), store));
+  const Pass pass{step_batch_, store, hooks};
+  begin_pass(pass);
+  run_step(pass);
+  LATHE_TRY_VOID(end_pass(pass));
   return StepResult{.logits = logits_, .hidden = hidden_.rows(0, step_batch_.rows()), .items = step_batch_.item_rows()};
 }
 
-Result<void> Glm5NextModel::run_step(const Pass& pass) {
-  arena_.reset();
-  dispatch_.set_tokens(pass.batch.positions());
+void Glm5NextModel::run_step(const Pass& pass) {
   const int64_t rows = pass.batch.rows();
   const View embedded = embed(pass.batch, text_sites_.embed, text_sites_.embed_rows);
-  LATHE_TRY(const View streams, layers(pass, embedded));
+  const View streams = layers(pass, embedded);
   const View mean = arena_.f32({rows, config_.hidden});
   dispatch_.run(text_sites_.mean, ops::StreamMeanParams{.streams = streams, .out = mean});
   const View hidden = hidden_.rows(0, rows);
   norm(text_sites_.norm, mean, weights_.bound.norm, hidden);
-  LATHE_TRY(logits_, head(pass.batch, hidden, {.gather = text_sites_.gather, .logits = text_sites_.head, .memory = logits_memory_}));
-  return {};
+  logits_ = head(pass.batch, hidden, {.gather = text_sites_.gather, .logits = text_sites_.head, .memory = logits_memory_});
 }
 
 View Glm5NextModel::embed(const StepBatch& batch, backend::OpSite& plain, backend::OpSite& with_rows) {
@@ -83,7 +82,7 @@ View Glm5NextModel::embed(const StepBatch& batch, backend::OpSite& plain, backen
   return out;
 }
 
-Result<View> Glm5NextModel::layers(const Pass& pass, const View& embedded) {
+View Glm5NextModel::layers(const Pass& pass, const View& embedded) {
   const int64_t rows = pass.batch.rows();
   const int64_t count = config_.mhc.streams;
   selection_ = arena_.i32({rows, config_.indexer.topk_pools()});
@@ -94,7 +93,7 @@ Result<View> Glm5NextModel::layers(const Pass& pass, const View& embedded) {
   current.stride = {config_.hidden, 0, 1};
   for (int32_t layer = 0; layer < config_.layers; ++layer) {
     const Arena::Scope scope(arena_);
-    LATHE_TRY_VOID(before_layer(pass, layer));
+    before_layer(pass, layer);
     const LayerWeights& weights = weights_.bound.layers[static_cast<size_t>(layer)];
     LayerSites& sites = layer_sites_[static_cast<size_t>(layer)];
     const View x = arena_.f32({rows, config_.hidden});
@@ -103,31 +102,31 @@ Result<View> Glm5NextModel::layers(const Pass& pass, const View& embedded) {
     const View comb = arena_.f32({rows, count, count});
     mhc_in(sites.attn_mhc.in, weights.attn_mhc, {.streams = current, .x = x, .post = post, .comb = comb});
     norm(sites.input_norm, x, weights.input_norm, x);
-    LATHE_TRY_VOID(mixer(pass, layer, x, y));
+    mixer(pass, layer, x, y);
     dispatch_.run(sites.attn_mhc.out, ops::MhcOutParams{.streams = current, .y = y, .post = post, .comb = comb, .out = streams});
     current = streams;
     mhc_in(sites.ffn_mhc.in, weights.ffn_mhc, {.streams = current, .x = x, .post = post, .comb = comb});
     norm(sites.post_norm, x, weights.post_attention_norm, x);
     ffn(sites.ffn, weights, weights_.layers[static_cast<size_t>(layer)], {.x = x, .y = y});
     dispatch_.run(sites.ffn_mhc.out, ops::MhcOutParams{.streams = current, .y = y, .post = post, .comb = comb, .out = streams});
-    LATHE_TRY_VOID(after_layer(pass, layer));
+    after_layer(pass, layer);
   }
   return current;
 }
 
-Result<void> Glm5NextModel::mixer(const Pass& pass, int32_t layer, const View& u, const View& y) {
+void Glm5NextModel::mixer(const Pass& pass, int32_t layer, const View& u, const View& y) {
   const Arena::Scope scope(arena_);
   const LayerWeights& weights = weights_.bound.layers[static_cast<size_t>(layer)];
   if (weights.kda) return kda(pass, layer, u, y);
   DsaSites& sites = layer_sites_[static_cast<size_t>(layer)].dsa;
-  return dsa(pass,
-             {.layer = layer,
-              .weights = *weights.dsa,
-              .names = kDsaFamilies,
-              .sites = sites,
-              .choose = weights.dsa->indexer.has_value(),
-              .selection = selection_},
-             u, y);
+  dsa(pass,
+      {.layer = layer,
+       .weights = *weights.dsa,
+       .names = kDsaFamilies,
+       .sites = sites,
+       .choose = weights.dsa->indexer.has_value(),
+       .selection = selection_},
+      u, y);
 }
 
 void Glm5NextModel::mhc_in(backend::OpSite& site, const MhcWeights& weights, const MhcViews& views) {
@@ -147,11 +146,11 @@ void Glm5NextModel::norm(backend::OpSite& site, const View& x, const View& weigh
   dispatch_.run(site, ops::RmsNormParams{.x = x, .weight = weight, .eps = config_.rms_norm_eps, .out = out});
 }
 
-Result<View> Glm5NextModel::head(const StepBatch& batch, const View& hidden, const HeadCall& call) {
+View Glm5NextModel::head(const StepBatch& batch, const View& hidden, const HeadCall& call) {
   const int64_t rows = batch.logits_rows();
   const int64_t vocabulary = shards_.vocabulary_end - shards_.vocabulary_begin;
   if (rows == 0) return View{};
-  if (!dispatch_.planning()) LATHE_TRY_VOID(call.memory.ensure(device(), rows * vocabulary * 4));
+  if (!dispatch_.planning()) note(call.memory.ensure(device(), rows * vocabulary * 4));
   const View out = tensor::make_view(call.memory.data(), DType::kF32, {rows, vocabulary});
   if (vocabulary == 0) return out;
   View x = hidden;
@@ -172,16 +171,6 @@ void Glm5NextModel::matmul(backend::OpSite& site, const View& x, std::initialize
     if (part.weight.present() && part.weight.rows() > 0) params.parts[static_cast<size_t>(params.part_count++)] = part;
   }
   if (params.part_count > 0) dispatch_.run(site, params);
-}
-
-Result<void> Glm5NextModel::before_layer(const Pass& pass, int32_t layer) {
-  return pass.hooks != nullptr ? pass.hooks->before_layer(layer, layer_families_[static_cast<size_t>(layer)]) : Result<void>{};
-}
-
-Result<void> Glm5NextModel::after_layer(const Pass& pass, int32_t layer) {
-  if (pass.hooks == nullptr) return {};
-  device().synchronise();
-  return pass.hooks->after_layer(layer, layer_families_[static_cast<size_t>(layer)]);
 }
 
 Result<ImageRows> Glm5NextModel::encode_image(const ImageInput& image) {

@@ -38,7 +38,7 @@ class Glm5NextModel final : public Model {
  private:
   /// What one pass hands to the layers.
   struct Pass {
-    const StepBatch& batch;
+    StepBatch& batch;
     cache::Store& store;
     StepHooks* hooks = nullptr;
   };
@@ -115,26 +115,36 @@ class Glm5NextModel final : public Model {
   // glm5_next_text.cc
   BatchLimits limits() const;
   Result<void> gather_items(std::span<const StepItem> items, const cache::Store& store);
-  Result<void> run_step(const Pass& pass);
+  void run_step(const Pass& pass);
   View embed(const StepBatch& batch, backend::OpSite& plain, backend::OpSite& with_rows);
-  Result<View> layers(const Pass& pass, const View& embedded);
-  Result<void> mixer(const Pass& pass, int32_t layer, const View& u, const View& y);
+  View layers(const Pass& pass, const View& embedded);
+  void mixer(const Pass& pass, int32_t layer, const View& u, const View& y);
   void mhc_in(backend::OpSite& site, const MhcWeights& weights, const MhcViews& views);
-  Result<View> head(const StepBatch& batch, const View& hidden, const HeadCall& call);
+  View head(const StepBatch& batch, const View& hidden, const HeadCall& call);
   void norm(backend::OpSite& site, const View& x, const View& weight, const View& out);
-  Result<void> before_layer(const Pass& pass, int32_t layer);
-  Result<void> after_layer(const Pass& pass, int32_t layer);
+  void before_layer(const Pass& pass, int32_t layer);
+  void after_layer(const Pass& pass, int32_t layer);
+
+  // glm5_next_pass.cc: how a pass fails. The failure stays with the dispatch until the end, its calls do nothing from there on, and the pass goes on through
+  // its sums, which tell the other ranks.
+  void begin_pass(const Pass& pass);
+  /// What the pass failed with.
+  Result<void> end_pass(const Pass& pass);
+  /// False once the pass has failed: then no hook may be called, but the one that says so. The device must be idle.
+  bool stands(const Pass& pass);
+  /// Makes an error that of the pass.
+  void note(Result<void> done);
 
   // glm5_next_kda.cc
-  Result<void> kda(const Pass& pass, int32_t layer, const View& u, const View& y);
+  void kda(const Pass& pass, int32_t layer, const View& u, const View& y);
   struct KdaRows;
-  Result<void> kda_heads(const Pass& pass, int32_t layer, const View& u, const View& out);
-  Result<void> kda_recur(const Pass& pass, int32_t layer, const KdaRows& rows);
-  Result<void> kda_pair(const Pass& pass, int32_t layer, const KdaRows& rows, KdaPair& out);
+  void kda_heads(const Pass& pass, int32_t layer, const View& u, const View& out);
+  void kda_recur(const Pass& pass, int32_t layer, const KdaRows& rows);
+  void kda_pair(const Pass& pass, int32_t layer, const KdaRows& rows, KdaPair& out);
 
   // glm5_next_dsa.cc
-  Result<void> dsa(const Pass& pass, const DsaCall& call, const View& u, const View& y);
-  Result<void> dsa_index(const Pass& pass, const DsaCall& call, const DsaRows& rows);
+  void dsa(const Pass& pass, const DsaCall& call, const View& u, const View& y);
+  void dsa_index(const Pass& pass, const DsaCall& call, const DsaRows& rows);
   void dsa_project(const Pass& pass, const DsaCall& call, const DsaRows& rows);
   void dsa_attend(const Pass& pass, const DsaCall& call, const View& q, const View& out);
 
@@ -149,14 +159,11 @@ class Glm5NextModel final : public Model {
 
   // glm5_next_draft.cc
   Result<DraftResult> run_draft(const Pass& pass, const View& hidden_source, DraftPass which);
-  Result<View> draft_input(const Pass& pass, const View& hidden_source);
+  View draft_input(const Pass& pass, const View& hidden_source);
   void copy_selections(const StepBatch& batch);
 
   void matmul(backend::OpSite& site, const View& x, std::initializer_list<ops::MatmulPart> parts, ops::Compute compute);
   backend::Device& device() { return dispatch_.device(); }
-  BatchTarget batch_target(const cache::Store& store) {
-    return {.store = store, .device = device(), .upload = dispatch_.planning() ? Upload::kDry : Upload::kCopy};
-  }
 
   backend::Dispatch& dispatch_;
   ModelOptions options_;
@@ -175,6 +182,7 @@ class Glm5NextModel final : public Model {
   std::vector<LayerSites> layer_sites_;
   std::unique_ptr<DraftSites> draft_sites_;
 
+  bool told_ = false;  ///< the hooks of this pass know that it has failed
   Arena arena_;
   StepBatch step_batch_, draft_batch_;
   std::vector<BatchItem> items_;

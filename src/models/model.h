@@ -117,6 +117,9 @@ class StepHooks {
   virtual Result<void> before_layer(int32_t layer, std::span<const std::string> families) = 0;
   /// After everything of `layer` was computed. `families`: what it has written.
   virtual Result<void> after_layer(int32_t layer, std::span<const std::string> families) = 0;
+  /// This rank's pass has failed, by an error of a hook as well: the last call of the pass. Ranks that wait for something from this one must be told,
+  /// so that their hooks return an error too. What earlier hooks passed on is good.
+  virtual void failed(const Error& why) = 0;
   /// The other ranks of a prefill that is cut into token ranges; null: no item of the step is a range.
   virtual RangeExchange* ranges() { return nullptr; }
 };
@@ -167,7 +170,10 @@ struct ImageRows {
 /// Threads   the rank's thread.
 /// Bits      of a row depend on its own sequence's tokens, kind and caches alone: not on the batch, on chunk borders, threads or shards.
 /// Errors    invalid_argument (empty item, token outside the vocabulary, more rows than max_batch_tokens, a sequence twice, image rows out of place),
-///           failed_precondition (no draft layer, no vision tower), resource_exhausted (device memory). After an error of a hook the step is void.
+///           failed_precondition (no draft layer, no vision tower), resource_exhausted (device memory or
+///           memory for scratch), unavailable (another rank failed), those of hooks. All but invalid_argument leave the step void: its sequences are to
+///           be closed; the model itself can go on.
+/// Ranks     A rank that fails still takes part in the sums of its pass, and so makes the passes of all ranks that it sums with fail.
 class Model {
  public:
   virtual ~Model() = default;

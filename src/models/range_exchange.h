@@ -20,7 +20,8 @@ struct RangeSite {
 /// Calls come in this order, on the rank's thread, for each item marked `range`.
 ///   KDA layer   conv_halo, kda_begin (with a pair if asked for), kda_end
 ///   DSA layer   index_halo (unless the layer shares a selection), tokens_written
-/// Every call may block until the ranks before have delivered. An error ends the step.
+/// Every call may block until the ranks before have delivered. After an error, and once the rank's pass has failed, none
+/// follows but StepHooks::failed.
 class RangeExchange {
  public:
   virtual ~RangeExchange() = default;

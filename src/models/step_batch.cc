@@ -225,20 +225,24 @@ void StepBatch::make_views(const Offsets& at, int64_t blocks) {
   expanded_.ragged.start = ragged_.start.rows(expanded_.sequence_begin, expanded_.sequence_end);
 }
 
-Result<void> StepBatch::build(std::span<const BatchItem> items, const BatchLimits& limits, const BatchTarget& target) {
-  const cache::Store& store = target.store;
+Result<void> StepBatch::build(std::span<const BatchItem> items, const BatchLimits& limits, const cache::Store& store) {
   LATHE_TRY_VOID(check(items, limits, store));
   reserve_most(limits, store);
   place(items);
   has_tails_ = has_tails_ || limits.skip_tail;
   size_t blocks = 1;
   for (const BatchItem& item : items) blocks = std::max(blocks, store.block_table(item.sequence).size());
-  const Offsets at = reserve(static_cast<int64_t>(blocks));
-  fill_rows(at, limits, store);
-  fill_sequences(at, store, static_cast<int64_t>(blocks));
-  LATHE_TRY_VOID(meta_.upload(target.device, target.upload));
-  make_views(at, static_cast<int64_t>(blocks));
+  blocks_ = static_cast<int64_t>(blocks);
+  at_ = reserve(blocks_);
+  fill_rows(at_, limits, store);
+  fill_sequences(at_, store, blocks_);
   return {};
+}
+
+Result<void> StepBatch::upload(backend::Device& device, Upload upload) {
+  Result<void> done = meta_.upload(device, upload);
+  make_views(at_, blocks_);
+  return done;
 }
 
 }  // namespace lathe::models

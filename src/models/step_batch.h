@@ -40,18 +40,13 @@ struct BatchLimits {
   bool skip_tail = false;  ///< rows attend to chosen pools only (index_kpool_always_select_tail false)
 };
 
-/// What the items refer to, and where their arrays go.
-struct BatchTarget {
-  const cache::Store& store;
-  backend::Device& device;
-  Upload upload = Upload::kCopy;
-};
-
 /// Rows in the order of the pass: items in absorbed form first, then those in expanded form, each as given.
 class StepBatch {
  public:
-  /// Replaces the batch. Errors: those of Model::step.
-  Result<void> build(std::span<const BatchItem> items, const BatchLimits& limits, const BatchTarget& target);
+  /// Replaces the batch, on the host. Errors: invalid_argument, as Model::step; the same on every rank that is given these items.
+  Result<void> build(std::span<const BatchItem> items, const BatchLimits& limits, const cache::Store& store);
+  /// Brings the arrays to the device; only then are there views. Errors: resource_exhausted; the views then have shapes, and memory that nobody may touch.
+  Result<void> upload(backend::Device& device, Upload upload);
 
   /// One form of attention over consecutive rows.
   struct Part {
@@ -105,6 +100,8 @@ class StepBatch {
   void make_views(const Offsets& at, int64_t blocks);
 
   MetaPack meta_;
+  Offsets at_{};
+  int64_t blocks_ = 1;  ///< width of the block table
   std::vector<Placed> placed_;
   std::vector<ItemRows> item_rows_;
   std::vector<SequenceId> seen_;

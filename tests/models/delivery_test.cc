@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <cstring>
 #include <set>
 
@@ -26,6 +29,7 @@ class Deliver final : public StepHooks {
     for (const std::string& family : families) written_.emplace_back(layer, family);
     return {};
   }
+  void failed(const Error& why) override { ADD_FAILURE() << why.message; }
   using Log = std::vector<std::pair<int32_t, std::string>>;
   const Log& read() const { return read_; }
   const Log& written() const { return written_; }
@@ -62,24 +66,81 @@ TEST(Delivery, OneLayerAtATime) {
   EXPECT_EQ(hooks.written(), all);
 }
 
-TEST(Delivery, AFailedHookEndsTheStep) {
-  class Refuse final : public StepHooks {
-   public:
-    Result<void> before_layer(int32_t layer, std::span<const std::string>) override {
-      if (layer == 3) return err(Code::kUnavailable, "layer 3 is late");
-      return {};
-    }
-    Result<void> after_layer(int32_t, std::span<const std::string>) override { return {}; }
-  };
-  Rig rig(base());
-  Refuse hooks;
+/// Writes down what it is asked; a hook that is named refuses.
+class Diary final : public StepHooks {
+ public:
+  explicit Diary(std::string refused = "") : refused_(std::move(refused)) {}
+  Result<void> before_layer(int32_t layer, std::span<const std::string>) override { return note(fmt::format("before {}", layer)); }
+  Result<void> after_layer(int32_t layer, std::span<const std::string>) override { return note(fmt::format("after {}", layer)); }
+  void failed(const Error& why) override { entries.push_back("failed: " + why.message); }
+  std::vector<std::string> entries;
+
+ private:
+  Result<void> note(const std::string& what) {
+    entries.push_back(what);
+    return what == refused_ ? Result<void>(err(Code::kUnavailable, "{} is late", what)) : Result<void>{};
+  }
+  std::string refused_;
+};
+
+/// One step of a new sequence: "" or what it failed with. Closes the sequence.
+std::string step_message(Rig& rig, const std::vector<TokenId>& tokens, StepHooks& hooks) {
   const SequenceId sequence = rig.open();
-  must(rig.store().append(sequence, 2, 0), "append");
-  const std::vector<TokenId> tokens = {1, 2};
+  must(rig.store().append(sequence, static_cast<int64_t>(tokens.size()), 0), "append");
   const StepItem item{.sequence = sequence, .kind = ItemKind::kPrefill, .tokens = tokens, .rows = {}, .at = {}};
   const auto result = rig.model().step({&item, 1}, rig.store(), &hooks);
-  ASSERT_FALSE(result.has_value());
-  EXPECT_EQ(result.error().message, "layer 3 is late");
+  rig.store().close(sequence);
+  return result ? "" : result.error().message;
+}
+
+const std::vector<TokenId> kTokens = {1, 2, 3, 4, 5, 6, 7};
+
+TEST(Delivery, AFailedHookIsTheLastOneAndTheNextStepHolds) {
+  Rig rig(base());
+  const std::vector<float> wanted = rig.prefill(kTokens);
+  for (const std::string refused : {"before 1", "after 1", "after 7"}) {  // in the middle, and the very last one
+    Diary hooks(refused);
+    EXPECT_EQ(step_message(rig, {1, 2}, hooks), refused + " is late");
+    ASSERT_GE(hooks.entries.size(), 2u);
+    EXPECT_EQ(hooks.entries[hooks.entries.size() - 2], refused);
+    EXPECT_EQ(hooks.entries.back(), "failed: " + refused + " is late");
+    EXPECT_TRUE(same_bits(rig.prefill(kTokens), wanted)) << "after " << refused;
+  }
+}
+
+TEST(Delivery, NoHookSeesALayerThatLackedMemoryAndTheNextStepHolds) {
+  /// From layer 2 on, every call fails as one does that gets no scratch.
+  class Starve final : public backend::OpObserver {
+   public:
+    explicit Starve(backend::Dispatch& dispatch) : dispatch_(dispatch) {}
+    void after(backend::OpCall& call, backend::Device&) override {
+      EXPECT_LE(call.site->layer, 2);
+      if (call.site->layer == 2) dispatch_.fail({Code::kResourceExhausted, "no scratch"});
+    }
+
+   private:
+    backend::Dispatch& dispatch_;
+  };
+  Rig rig(base());
+  const std::vector<float> wanted = rig.prefill(kTokens);
+  Starve starve(rig.dispatch());
+  rig.dispatch().set_observer(&starve);
+  Diary hooks("before 3");  // would be an error of its own, and hide the first
+  EXPECT_EQ(step_message(rig, {1, 2}, hooks), "no scratch");
+  rig.dispatch().set_observer(nullptr);
+  EXPECT_EQ(hooks.entries, (std::vector<std::string>{"before 0", "after 0", "before 1", "after 1", "before 2", "failed: no scratch"}));
+  EXPECT_TRUE(same_bits(rig.prefill(kTokens), wanted));
+}
+
+TEST(Delivery, NoHookSeesALayerWhoseLaunchGotNoScratch) {
+  Rig rig(base(), must(backend::make_cpu_device({.threads = 1, .isa = "", .scratch_max = 64}), "device"));
+  Diary hooks;
+  const std::string message = step_message(rig, kTokens, hooks);
+  EXPECT_NE(message.find("bytes of scratch"), std::string::npos) << message;
+  ASSERT_FALSE(hooks.entries.empty());
+  EXPECT_EQ(hooks.entries.back(), "failed: " + message);
+  EXPECT_EQ(std::count(hooks.entries.begin(), hooks.entries.end(), hooks.entries.back()), 1);
+  EXPECT_LT(hooks.entries.size(), 2u * 8u) << "hooks of every layer were called";
 }
 
 /// Gives layer 5 other streams than layer 4 left.

@@ -66,11 +66,19 @@ void RangeBoard::put(int rank, int32_t layer, const std::string& what, std::vect
   said_.notify_all();
 }
 
-const std::vector<float>& RangeBoard::get(int rank, int32_t layer, const std::string& what) {
+void RangeBoard::fail(int rank, const std::string& why) {
+  const std::lock_guard lock(mutex_);
+  failed_.emplace(rank, why);
+  said_.notify_all();
+}
+
+Result<const std::vector<float>*> RangeBoard::get(int rank, int32_t layer, const std::string& what) {
   std::unique_lock lock(mutex_);
   const std::tuple key{rank, layer, what};
-  said_.wait(lock, [&] { return values_.contains(key); });
-  return values_.at(key);
+  said_.wait(lock, [&] { return values_.contains(key) || failed_.contains(rank); });
+  const auto found = values_.find(key);
+  if (found == values_.end()) return err(Code::kUnavailable, "rank {} failed: {}", rank, failed_.at(rank));
+  return &found->second;
 }
 
 Result<void> BoardExchange::conv_halo(const RangeSite& site, const View& raw) {
@@ -81,25 +89,26 @@ Result<void> BoardExchange::conv_halo(const RangeSite& site, const View& raw) {
   // A range shorter than the window leaves rows to the ranges before it.
   for (int64_t position = std::max<int64_t>(0, site.begin - (taps_ - 1)); position < site.begin; ++position) {
     const auto owner = std::find_if(ranges_.begin(), ranges_.end(), [position](const Range& r) { return r.begin <= position && position < r.end; });
-    const std::vector<float>& theirs = board_.get(static_cast<int>(owner - ranges_.begin()), site.layer, "raw");
-    std::copy_n(theirs.begin() + (position - owner->begin) * width, width, window.begin() + position % rows * width);
+    LATHE_TRY(const std::vector<float>* theirs, board_.get(static_cast<int>(owner - ranges_.begin()), site.layer, "raw"));
+    std::copy_n(theirs->begin() + (position - owner->begin) * width, width, window.begin() + position % rows * width);
   }
   return {};
 }
 
 /// S_begin of this rank from the pairs of the ranks before it, starting from zero.
-std::vector<float> BoardExchange::fold(int32_t layer, const View& pair_h) {
+Result<std::vector<float>> BoardExchange::fold(int32_t layer, const View& pair_h) {
   const int64_t heads = pair_h.dim(0);
   const int64_t k = pair_h.dim(1);
   const int64_t v = pair_h.dim(2);
   std::vector<float> s(static_cast<size_t>(heads * k * v), 0.0f);
   for (int rank = 0; rank < rank_; ++rank) {
-    const std::vector<float>& m = board_.get(rank, layer, "pair_m");
-    std::vector<float> next = board_.get(rank, layer, "pair_h");
+    LATHE_TRY(const std::vector<float>* m, board_.get(rank, layer, "pair_m"));
+    LATHE_TRY(const std::vector<float>* start, board_.get(rank, layer, "pair_h"));
+    std::vector<float> next = *start;
     for (int64_t h = 0; h < heads; ++h) {
       for (int64_t i = 0; i < k; ++i) {
         for (int64_t j = 0; j < k; ++j) {
-          const float factor = m[static_cast<size_t>((h * k + i) * k + j)];
+          const float factor = (*m)[static_cast<size_t>((h * k + i) * k + j)];
           for (int64_t c = 0; c < v; ++c) next[static_cast<size_t>((h * k + i) * v + c)] += factor * s[static_cast<size_t>((h * k + j) * v + c)];
         }
       }
@@ -114,13 +123,13 @@ Result<void> BoardExchange::kda_begin(const RangeSite& site, const View& pair_m,
     const auto copy = [](const View& view) { return std::vector<float>(floats(view).begin(), floats(view).end()); };
     board_.put(rank_, site.layer, "pair_m", copy(pair_m));
     board_.put(rank_, site.layer, "pair_h", copy(pair_h));
-    const std::vector<float> entering = fold(site.layer, pair_h);
+    LATHE_TRY(const std::vector<float> entering, fold(site.layer, pair_h));
     std::copy(entering.begin(), entering.end(), state(site).begin());
     return {};
   }
   if (rank_ == 0) return {};
-  const std::vector<float>& entering = board_.get(rank_ - 1, site.layer, "state");
-  std::copy(entering.begin(), entering.end(), state(site).begin());
+  LATHE_TRY(const std::vector<float>* entering, board_.get(rank_ - 1, site.layer, "state"));
+  std::copy(entering->begin(), entering->end(), state(site).begin());
   return {};
 }
 
@@ -132,8 +141,8 @@ Result<void> BoardExchange::kda_end(const RangeSite& site) {
 
 Result<void> BoardExchange::index_halo(const RangeSite& site) {
   if (rank_ == 0) return {};
-  const std::vector<float>& before = board_.get(rank_ - 1, site.layer, "tail");
-  std::copy(before.begin(), before.end(), ring(site, "index.tail").begin());
+  LATHE_TRY(const std::vector<float>* before, board_.get(rank_ - 1, site.layer, "tail"));
+  std::copy(before->begin(), before->end(), ring(site, "index.tail").begin());
   return {};
 }
 
@@ -145,8 +154,10 @@ Result<void> BoardExchange::tokens_written(const RangeSite& site) {
   board_.put(rank_, site.layer, "keys", cache_rows(site, "index.keys", site.begin / kpool_, site.end / kpool_));
   for (int rank = 0; rank < rank_; ++rank) {
     const Range& range = ranges_[static_cast<size_t>(rank)];
-    set_cache_rows(site, "mla.latent", range.begin, board_.get(rank, site.layer, "latents"));
-    set_cache_rows(site, "index.keys", range.begin / kpool_, board_.get(rank, site.layer, "keys"));
+    LATHE_TRY(const std::vector<float>* latents, board_.get(rank, site.layer, "latents"));
+    set_cache_rows(site, "mla.latent", range.begin, *latents);
+    LATHE_TRY(const std::vector<float>* keys, board_.get(rank, site.layer, "keys"));
+    set_cache_rows(site, "index.keys", range.begin / kpool_, *keys);
   }
   return {};
 }

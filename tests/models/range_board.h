@@ -19,13 +19,16 @@ enum class StateExchange { kRelay, kChain };
 class RangeBoard {
  public:
   void put(int rank, int32_t layer, const std::string& what, std::vector<float> values);
-  /// Waits until that rank has said it.
-  const std::vector<float>& get(int rank, int32_t layer, const std::string& what);
+  /// That rank says nothing more.
+  void fail(int rank, const std::string& why);
+  /// Waits until that rank has said it. Errors: unavailable, if it never will.
+  Result<const std::vector<float>*> get(int rank, int32_t layer, const std::string& what);
 
  private:
   std::mutex mutex_;
   std::condition_variable said_;
   std::map<std::tuple<int, int32_t, std::string>, std::vector<float>> values_;
+  std::map<int, std::string> failed_;
 };
 
 /// One rank's end. Ranges ascend with the rank; the first begins at 0. Devices must be host-visible.
@@ -39,6 +42,7 @@ class BoardExchange final : public StepHooks, public RangeExchange {
 
   Result<void> before_layer(int32_t, std::span<const std::string>) override { return {}; }
   Result<void> after_layer(int32_t, std::span<const std::string>) override { return {}; }
+  void failed(const Error& why) override { board_.fail(rank_, why.message); }
   RangeExchange* ranges() override { return this; }
 
   Result<void> conv_halo(const RangeSite& site, const View& raw) override;
@@ -49,7 +53,7 @@ class BoardExchange final : public StepHooks, public RangeExchange {
   Result<void> tokens_written(const RangeSite& site) override;
 
  private:
-  std::vector<float> fold(int32_t layer, const View& pair_h);
+  Result<std::vector<float>> fold(int32_t layer, const View& pair_h);
 
   RangeBoard& board_;
   std::vector<Range> ranges_;

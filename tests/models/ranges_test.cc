@@ -125,6 +125,48 @@ INSTANTIATE_TEST_SUITE_P(Cuts, Ranges,
                            return name;
                          });
 
+/// A rank that runs out of memory in the middle: those before it are right, those after it fail, and nobody waits for ever.
+TEST(RangeFailure, EndsTheRanksAfterIt) {
+  class Starve final : public backend::OpObserver {
+   public:
+    explicit Starve(backend::Dispatch& dispatch) : dispatch_(dispatch) {}
+    void after(backend::OpCall& call, backend::Device&) override {
+      if (call.site->layer == 4 && std::string(call.site->name) == "kda.conv") dispatch_.fail({Code::kResourceExhausted, "no scratch"});
+    }
+
+   private:
+    backend::Dispatch& dispatch_;
+  };
+  const std::vector<TokenId> ids = GoldenFile(data_path("golden/base.safetensors")).tokens("ids.5");
+  const std::vector<BoardExchange::Range> ranges = {{0, 20}, {20, 41}, {41, 44}, {44, 60}};
+  for (const StateExchange states : {StateExchange::kRelay, StateExchange::kChain}) {
+    RangeBoard board;
+    std::vector<std::string> messages(ranges.size());
+    std::vector<std::thread> threads;
+    for (size_t rank = 0; rank < ranges.size(); ++rank) {
+      threads.emplace_back([&, rank] {
+        Rig rig(options());
+        BoardExchange exchange(board, ranges, static_cast<int>(rank), states, kTaps, kPool);
+        Starve starve(rig.dispatch());
+        if (rank == 1) rig.dispatch().set_observer(&starve);
+        const SequenceId sequence = rig.open();
+        must(rig.store().append(sequence, ranges[rank].begin, 0), "append");
+        rig.store().commit(sequence, 0);
+        must(rig.store().append(sequence, ranges[rank].end - ranges[rank].begin, 0), "append");
+        const std::vector<TokenId> tokens(ids.begin() + ranges[rank].begin, ids.begin() + ranges[rank].end);
+        const StepItem item{.sequence = sequence, .kind = ItemKind::kPrefill, .tokens = tokens, .rows = {}, .at = {}, .range = true};
+        const auto result = rig.model().step({&item, 1}, rig.store(), &exchange);
+        messages[rank] = result ? "" : result.error().message;
+        rig.dispatch().set_observer(nullptr);
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    EXPECT_EQ(messages[0], "");
+    EXPECT_EQ(messages[1], "no scratch");
+    for (const size_t rank : {size_t{2}, size_t{3}}) EXPECT_NE(messages[rank].find("failed: "), std::string::npos) << messages[rank];
+  }
+}
+
 TEST(RangeItems, NeedAModelLoadedForThem) {
   RigOptions plain = options();
   plain.model.token_ranges = false;

@@ -109,6 +109,59 @@ INSTANTIATE_TEST_SUITE_P(Cuts, Shards,
                                          Cut{"base_6", "golden/base", 6, Precision::kExact}),
                          [](const auto& test) { return test.param.name; });
 
+/// One rank runs out of memory at one call: every rank's step fails, whichever group it sums with next, and the step after it has its bits.
+TEST(ShardFailure, IsThatOfAllRanksAndOfOneStep) {
+  class Starve final : public backend::OpObserver {
+   public:
+    Starve(backend::Dispatch& dispatch, const char* site) : dispatch_(dispatch), site_(site) {}
+    void after(backend::OpCall& call, backend::Device&) override {
+      if (call.site->layer == 3 && std::string(call.site->name) == site_) dispatch_.fail({Code::kResourceExhausted, "no scratch"});
+    }
+
+   private:
+    backend::Dispatch& dispatch_;
+    std::string site_;
+  };
+  const Cut cut{"base_2", "golden/base", 2, Precision::kExact};
+  const std::vector<TokenId> ids = GoldenFile(data_path("golden/base.safetensors")).tokens("ids.5");
+  const Glm5NextConfig config = must(read_glm5_next_config(data_path(cut.directory)), "config").config;
+  std::array<std::vector<std::unique_ptr<backend::Group>>, 4> groups;
+  for (auto& group : groups) group = backend::make_local_group(2);
+  std::array<std::vector<std::string>, 2> messages;
+  std::array<std::vector<float>, 2> before, after;
+  std::vector<std::thread> threads;
+  for (size_t rank = 0; rank < 2; ++rank) {
+    threads.emplace_back([&, rank] {
+      RigOptions mine = options(cut);
+      mine.model.shards = plan_for(cut, config, static_cast<int>(rank));
+      mine.model.groups = {
+          .tp_kda = groups[0][rank].get(), .attn = groups[1][rank].get(), .tp_ffn = groups[2][rank].get(), .ep = groups[3][rank].get()};
+      mine.dispatch.rank = static_cast<int32_t>(rank);
+      Rig rig(mine);
+      SequenceId sequence;
+      before[rank] = rig.prefill(ids, {}, &sequence);
+      rig.store().close(sequence);
+      for (const char* const site : {"dsa.latents", "moe.experts"}) {
+        Starve starve(rig.dispatch(), site);
+        if (rank == 1) rig.dispatch().set_observer(&starve);
+        const SequenceId lost = rig.open();
+        must(rig.store().append(lost, 5, 0), "append");
+        const StepItem item{.sequence = lost, .kind = ItemKind::kPrefill, .tokens = {ids.data(), 5}, .rows = {}, .at = {}};
+        const auto result = rig.model().step({&item, 1}, rig.store());
+        messages[rank].push_back(result ? "" : result.error().message);
+        rig.dispatch().set_observer(nullptr);
+        rig.store().close(lost);
+      }
+      after[rank] = rig.prefill(ids);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  const std::string told = "rank 1 of 2 failed and has no part of a sum to give";
+  EXPECT_EQ(messages[0], (std::vector<std::string>{told, told}));
+  EXPECT_EQ(messages[1], (std::vector<std::string>{"no scratch", "no scratch"}));
+  for (size_t rank = 0; rank < 2; ++rank) EXPECT_TRUE(same_bits(after[rank], before[rank])) << "rank " << rank;
+}
+
 TEST(ShardPlans, WrongOnesAreErrors) {
   const auto device = Rig::cpu_device({.directory = "", .isa = "", .threads = 1, .dispatch = {}});
   const auto dispatch = must(backend::Dispatch::create(*device, {}), "dispatch");
