@@ -1,6 +1,6 @@
 // Entering hyper-connections: mixes of all streams, Sinkhorn, the mixed input.
 //
-// Parts  Four streams: a block has 512 channels of a stream and makes their share of all 24 mixes and of the squares, for one row or four; a second kernel adds
+// Parts  Four streams: a block has 512 channels of a stream and makes their share of all 24 mixes and of the squares, for one to 16 rows; a second kernel adds
 //        the shares in one order, in double. So many blocks share the reading of fn even for one row, and the bits of a row depend on it alone.
 
 #include "kernels/cuda/device.h"
@@ -104,7 +104,7 @@ __device__ __forceinline__ float spread_sum(float (&v)[32]) {
   return v[0];
 }
 
-/// parts [tokens, slices, 32].
+/// parts [tokens, slices, 32]. A block keeps its piece of fn for kRows rows.
 template <class T, int kRows>
 __global__ void __launch_bounds__(kSliceThreads) mhc_slices(const MhcInArgs p, float* parts) {
   __shared__ float shares[kSliceThreads / 32][kRows][kShares];
@@ -113,30 +113,29 @@ __global__ void __launch_bounds__(kSliceThreads) mhc_slices(const MhcInArgs p, f
   const int stream = slice / per_stream;
   const int c = slice % per_stream * kSliceChannels + static_cast<int>(threadIdx.x) * 4;
   const int first = static_cast<int>(blockIdx.y) * kRows;
+  const int rows = min(kRows, p.tokens - first);
   const auto* const fn = static_cast<const T*>(p.fn.values) + stream * p.width + c;
-  float4 x[kRows];
+  const float* const streams = p.streams.data + first * p.streams.outer + stream * p.streams.inner + c;
+  const bool there = c < p.width;
+  float4 next = there ? four_of(streams) : make_float4(0, 0, 0, 0);
   float4 w[kMixes];
 #pragma unroll
-  for (int r = 0; r < kRows; ++r) {
-    const bool there = c < p.width && first + r < p.tokens;
-    x[r] = there ? four_of(p.streams.data + (first + r) * p.streams.outer + stream * p.streams.inner + c) : make_float4(0, 0, 0, 0);
-  }
-#pragma unroll
-  for (int i = 0; i < kMixes; ++i) w[i] = c < p.width ? four_of(fn + i * p.fn.stride) : make_float4(0, 0, 0, 0);
-#pragma unroll
-  for (int r = 0; r < kRows; ++r) {
+  for (int i = 0; i < kMixes; ++i) w[i] = there ? four_of(fn + i * p.fn.stride) : make_float4(0, 0, 0, 0);
+  for (int r = 0; r < rows; ++r) {
+    const float4 x = next;
+    if (r + 1 < rows && there) next = four_of(streams + (r + 1) * p.streams.outer);
     float v[kShares] = {};
 #pragma unroll
-    for (int i = 0; i < kMixes; ++i) v[i] = fmaf(x[r].x, w[i].x, fmaf(x[r].y, w[i].y, fmaf(x[r].z, w[i].z, x[r].w * w[i].w)));
-    v[kMixes] = fmaf(x[r].x, x[r].x, fmaf(x[r].y, x[r].y, fmaf(x[r].z, x[r].z, x[r].w * x[r].w)));
+    for (int i = 0; i < kMixes; ++i) v[i] = fmaf(x.x, w[i].x, fmaf(x.y, w[i].y, fmaf(x.z, w[i].z, x.w * w[i].w)));
+    v[kMixes] = fmaf(x.x, x.x, fmaf(x.y, x.y, fmaf(x.z, x.z, x.w * x.w)));
     shares[threadIdx.x / 32][r][threadIdx.x % 32] = spread_sum(v);
   }
   __syncthreads();
-  const int r = static_cast<int>(threadIdx.x) / kShares;
   const int i = static_cast<int>(threadIdx.x) % kShares;
-  if (r >= kRows || first + r >= p.tokens) return;
-  const float sum = (shares[0][r][i] + shares[1][r][i]) + (shares[2][r][i] + shares[3][r][i]);
-  parts[(static_cast<int64_t>(first + r) * gridDim.x + slice) * kShares + i] = sum;
+  for (int r = static_cast<int>(threadIdx.x) / kShares; r < rows; r += kSliceThreads / kShares) {
+    const float sum = (shares[0][r][i] + shares[1][r][i]) + (shares[2][r][i] + shares[3][r][i]);
+    parts[(static_cast<int64_t>(first + r) * gridDim.x + slice) * kShares + i] = sum;
+  }
 }
 
 /// Sinkhorn of 4 x 4, a row a lane (again in every four lanes): softmax of the row, then alternating divisions by column and row sums.
@@ -155,21 +154,21 @@ __device__ __forceinline__ void sinkhorn_four(float (&cell)[4], int iterations, 
       for (int b = 0; b < 4; ++b) {
         float column = cell[b] + __shfl_xor_sync(0xFFFFFFFFu, cell[b], 1);
         column += __shfl_xor_sync(0xFFFFFFFFu, column, 2);
-        cell[b] *= 1.0f / (column + eps);
+        cell[b] *= __fdividef(1.0f, column + eps);
       }
     } else {
-      const float factor = 1.0f / ((cell[0] + cell[1]) + (cell[2] + cell[3]) + eps);
+      const float factor = __fdividef(1.0f, (cell[0] + cell[1]) + (cell[2] + cell[3]) + eps);
 #pragma unroll
       for (int b = 0; b < 4; ++b) cell[b] *= factor;
     }
   }
 }
 
-constexpr int kFinishThreads = 512;
-constexpr int kAhead = 3;
+constexpr int kFinishThreads = 256;
+constexpr int kAhead = 2;
 
 /// A block a row: the first warp goes from the mixes to post and comb, the others mix the streams as soon as they know how.
-__global__ void __launch_bounds__(kFinishThreads) mhc_finish(const MhcInArgs p, const float* parts, int slices) {
+__global__ void __launch_bounds__(kFinishThreads, 4) mhc_finish(const MhcInArgs p, const float* parts, int slices) {
   constexpr int kGroups = kFinishThreads / 32;
   __shared__ double sums[kGroups][32];
   __shared__ float pre[4];
@@ -239,20 +238,19 @@ __global__ void __launch_bounds__(kFinishThreads) mhc_finish(const MhcInArgs p, 
 }
 
 constexpr int kRowsAtOnce = 4096;  // bounds the scratch
-constexpr int kManyRows = 16;      // from here on fn is read once for four rows
 
 int slices_of(const MhcInArgs& args) { return 4 * static_cast<int>(blocks_for(args.width, kSliceChannels)); }
 
+template <class T, int kRows>
+void launch_rows(const MhcInArgs& args, float* parts, void* stream) {
+  const auto kernel = mhc_slices<T, kRows>;
+  LATHE_LAUNCH(kernel, dim3(static_cast<unsigned>(slices_of(args)), blocks_for(args.tokens, kRows)), dim3(kSliceThreads), 0, stream, args, parts);
+}
 template <class T>
 void launch_slices(const MhcInArgs& args, float* parts, void* stream) {
-  const auto slices = static_cast<unsigned>(slices_of(args));
-  if (args.tokens < kManyRows) {
-    const auto kernel = mhc_slices<T, 1>;
-    LATHE_LAUNCH(kernel, dim3(slices, static_cast<unsigned>(args.tokens)), dim3(kSliceThreads), 0, stream, args, parts);
-  } else {
-    const auto kernel = mhc_slices<T, 4>;
-    LATHE_LAUNCH(kernel, dim3(slices, blocks_for(args.tokens, 4)), dim3(kSliceThreads), 0, stream, args, parts);
-  }
+  if (args.tokens < 16) return launch_rows<T, 1>(args, parts, stream);
+  if (args.tokens < 256) return launch_rows<T, 4>(args, parts, stream);
+  launch_rows<T, 16>(args, parts, stream);
 }
 
 }  // namespace

@@ -92,31 +92,34 @@ __device__ __forceinline__ QueryWords query_words(const float* const* rows, int 
   return q;
 }
 
-/// acc [kTiles of 8 keys] += q · latents over half of the channels of 16 heads. Channel 8 l + 4 e + 2 i (+ 1) of 32 is number 2 l + 8 i (+ 1) of
-/// product e.
+/// acc [kTiles of 8 keys] += q · latents of 32 channels, 16 heads. Channel 8 l + 4 e + 2 i (+ 1) is number 2 l + 8 i (+ 1) of product e. Products with
+/// one sum stand apart, since each waits for the one before.
 template <int kTiles>
-__device__ __forceinline__ void score_tiles(const float* const* rows, const char* keys, int stride, int channels, float (*acc)[4]) {
-  QueryWords next = query_words(rows, 0);
-  for (int c = 0; c < channels; c += 32) {
-    QueryWords q = next;
-    if (c + 32 < channels) next = query_words(rows, c + 32);
-    unsigned a[2][3][4];
+__device__ __forceinline__ void score_tiles(QueryWords q, const char* keys, int stride, float (*acc)[4]) {
+  constexpr int kTogether = kTiles < 4 ? kTiles : 4;
+  unsigned a[2][3][4];
+#pragma unroll
+  for (int e = 0; e < 2; ++e) {
+#pragma unroll
+    for (int part = 0; part < 3; ++part) {
+      a[e][part][0] = take_bf16(q.v[0][e].x, q.v[0][e].y), a[e][part][1] = take_bf16(q.v[1][e].x, q.v[1][e].y);
+      a[e][part][2] = take_bf16(q.v[0][e].z, q.v[0][e].w), a[e][part][3] = take_bf16(q.v[1][e].z, q.v[1][e].w);
+    }
+  }
+#pragma unroll
+  for (int n = 0; n < kTiles; n += kTogether) {
+    unsigned b[kTogether][2][2];
+#pragma unroll
+    for (int i = 0; i < kTogether; ++i) {
+      const uint4 v = *reinterpret_cast<const uint4*>(keys + (n + i) * 8 * stride);
+      b[i][0][0] = v.x, b[i][0][1] = v.y, b[i][1][0] = v.z, b[i][1][1] = v.w;
+    }
 #pragma unroll
     for (int e = 0; e < 2; ++e) {
 #pragma unroll
-      for (int part = 0; part < 3; ++part) {
-        a[e][part][0] = take_bf16(q.v[0][e].x, q.v[0][e].y), a[e][part][1] = take_bf16(q.v[1][e].x, q.v[1][e].y);
-        a[e][part][2] = take_bf16(q.v[0][e].z, q.v[0][e].w), a[e][part][3] = take_bf16(q.v[1][e].z, q.v[1][e].w);
-      }
-    }
+      for (int part = 2; part >= 0; --part) {
 #pragma unroll
-    for (int n = 0; n < kTiles; ++n) {
-      const uint4 v = *reinterpret_cast<const uint4*>(keys + n * 8 * stride + c * 2);
-      const unsigned b[2][2] = {{v.x, v.y}, {v.z, v.w}};
-#pragma unroll
-      for (int e = 0; e < 2; ++e) {
-#pragma unroll
-        for (int part = 2; part >= 0; --part) mma_bf16(acc[n], a[e][part], b[e]);
+        for (int i = 0; i < kTogether; ++i) mma_bf16(acc[n + i], a[e][part], b[i][e]);
       }
     }
   }
@@ -168,7 +171,7 @@ __device__ __forceinline__ void store_weights(float (*score)[4], const float* mo
 
 /// A part of a row's keys for kGroups times 16 heads. Warps: two halves of the channels, kGroups, and the rest goes over the keys.
 template <int kGroups>
-__global__ void __launch_bounds__(kWeightThreads, 2) attend_weights(const AttendParts p) {
+__global__ void __launch_bounds__(kWeightThreads, kGroups > 1 ? 2 : 1) attend_weights(const AttendParts p) {
   constexpr int kKeyWarps = 4 / kGroups;
   constexpr int kTiles = 8 / kKeyWarps;
   const AttendArgs& a = p.attend;
@@ -207,11 +210,28 @@ __global__ void __launch_bounds__(kWeightThreads, 2) attend_weights(const Attend
     const int head = group * 16 + lane / 4 + 8 * r;
     rows[r] = head < a.heads ? a.q.data + t * a.q.outer + head * a.q.inner + channel : nullptr;
   }
+  constexpr int kAhead = kGroups > 1 ? 1 : 4;  // of 32 channels of q on their way; few blocks wait for each load, many hide it
+  const int channels = a.latent / 2;
+  QueryWords q[kAhead];
+#pragma unroll
+  for (int i = 0; i < kAhead; ++i) {
+    if (i * 32 < channels) q[i] = query_words(rows, i * 32);
+  }
   copies_wait<0>();
   __syncthreads();
   float acc[kTiles][4] = {};
   const int first_key = key_warp * kTiles * 8;
-  score_tiles<kTiles>(rows, latents + (first_key + lane / 4) * stride + channel * 2, stride, a.latent / 2, acc);
+  const char* const my_keys = latents + (first_key + lane / 4) * stride + channel * 2;
+  for (int begin = 0; begin < channels; begin += 32 * kAhead) {
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) {
+      const int c = begin + i * 32;
+      if (c >= channels) break;
+      const QueryWords now = q[i];
+      if (c + 32 * kAhead < channels) q[i] = query_words(rows, c + 32 * kAhead);
+      score_tiles<kTiles>(now, my_keys + c * 2, stride, acc);
+    }
+  }
 
   float most[2] = {-INFINITY, -INFINITY};
   float4* const mine = exchange + (warp % 4 * kTiles) * 32 + lane;
@@ -272,12 +292,47 @@ __device__ __forceinline__ void store_softmax(const AttendArgs& a, int t, int he
   if (a.row_sum.data != nullptr) a.row_sum.data[t * a.row_sum.stride + head] = sum;
 }
 
-constexpr int kFewThreads = 512;
-constexpr int kFewParts = 32;  // at a time
+constexpr int kFewThreads = 1024;
+constexpr int kFewParts = 64;  // at a time
 
-/// 16 heads and 16 channels of one row: a warp takes a part after the other, latents straight from memory. Column g of tile u is channel 2 g + u.
+/// 16 heads and 16 channels of a part, latents straight from memory, to products [16 heads, 16 channels]. Column g of tile u is channel 2 g + u.
+__device__ __forceinline__ void multiply_few(const AttendParts& p, int64_t at, int group, float4* products) {
+  const AttendArgs& a = p.attend;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int g = lane / 4, l = lane % 4;
+  const auto* const pool = static_cast<const uint16_t*>(a.latents.pool) + static_cast<int>(blockIdx.x) * 16 + 2 * g;
+  const int* const places = p.places + at * kPartKeys + 2 * l;
+  unsigned words[4][4];  // keys 2 l, + 1, + 8, + 9 of 16
+#pragma unroll
+  for (int c = 0; c < 4; ++c) {
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+      const int place = places[16 * c + k / 2 * 8 + k % 2];
+      words[c][k] = place < 0 ? 0 : *reinterpret_cast<const unsigned*>(pool + place * a.latents.row_stride);
+    }
+  }
+  const auto* const weights = reinterpret_cast<const uint4*>(p.weights) + (at * p.groups + group) * 256 + lane;
+  float acc[2][4] = {};
+#pragma unroll
+  for (int c = 0; c < 4; ++c) {
+    const uint4 high = weights[(c * 2 + 0) * 32], low = weights[(c * 2 + 1) * 32];
+    const unsigned upper[4] = {high.x, high.y, high.z, high.w}, lower[4] = {low.x, low.y, low.z, low.w};
+    unsigned b[2][2];
+#pragma unroll
+    for (int k = 0; k < 2; ++k) {
+      const unsigned v = words[c][2 * k], w = words[c][2 * k + 1];
+      b[0][k] = (v & 0xFFFFu) | w << 16, b[1][k] = v >> 16 | (w & 0xFFFF0000u);
+    }
+    mma_bf16(acc[0], upper, b[0]), mma_bf16(acc[1], upper, b[1]);
+    mma_bf16(acc[0], lower, b[0]), mma_bf16(acc[1], lower, b[1]);
+  }
+  products[g * 4 + l] = make_float4(acc[0][0], acc[1][0], acc[0][1], acc[1][1]);
+  products[(g + 8) * 4 + l] = make_float4(acc[0][2], acc[1][2], acc[0][3], acc[1][3]);
+}
+
+/// 16 heads and 16 channels of one row: a warp takes a part after the other.
 __global__ void __launch_bounds__(kFewThreads) attend_few(const AttendParts p) {
-  LATHE_DYNAMIC_SHARED(float4, products);  // [32 parts, 16 heads, 16 channels]
+  LATHE_DYNAMIC_SHARED(float4, products);  // [64 parts, 16 heads, 16 channels]
   __shared__ float factors[kFewParts][16];
   __shared__ float sums[kFewParts][16];
   __shared__ float tops[kFewParts][16];
@@ -287,6 +342,7 @@ __global__ void __launch_bounds__(kFewThreads) attend_few(const AttendParts p) {
   const int group = static_cast<int>(blockIdx.y);
   const int parts = p.counts[row];
   if (parts < 0) return;
+  const int warp = static_cast<int>(threadIdx.x) / 32;
   const int slot = static_cast<int>(threadIdx.x) / 16;
   const int head = static_cast<int>(threadIdx.x) % 16;
   const int64_t base = static_cast<int64_t>(row) * p.parts;
@@ -294,57 +350,23 @@ __global__ void __launch_bounds__(kFewThreads) attend_few(const AttendParts p) {
   const float* const sum_of = p.sums + (base * p.groups + group) * 16 + head;
   float most = -INFINITY;
   for (int j = slot; j < parts; j += kFewParts) most = larger(most, most_of[static_cast<int64_t>(j) * p.groups * 16]);
-  tops[slot][head] = most;
-  __syncthreads();
-  for (int i = 0; i < kFewParts; ++i) most = larger(most, tops[i][head]);
-
-  const int warp = static_cast<int>(threadIdx.x) / 32;
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  const int g = lane / 4, l = lane % 4;
-  const auto* const pool = static_cast<const uint16_t*>(a.latents.pool) + static_cast<int>(blockIdx.x) * 16 + 2 * g;
   float total = 0, sum = 0;
   for (int begin = 0; begin < parts; begin += kFewParts) {
+    for (int i = warp; i < kFewParts && begin + i < parts; i += kFewThreads / 32) multiply_few(p, base + begin + i, group, products + i * 64);
+    if (begin == 0) {
+      tops[slot][head] = most;
+      __syncthreads();
+      for (int i = 0; i < kFewParts; ++i) most = larger(most, tops[i][head]);
+    }
     if (begin + slot < parts) {
       const int64_t j = static_cast<int64_t>(begin + slot) * p.groups * 16;
       factors[slot][head] = part_factor(most_of[j], most), sums[slot][head] = sum_of[j];
     }
-    for (int i = warp; i < kFewParts && begin + i < parts; i += kFewThreads / 32) {
-      const int64_t at = base + begin + i;
-      const int* const places = p.places + at * kPartKeys + 2 * l;
-      unsigned words[4][4];  // keys 2 l, + 1, + 8, + 9 of 16
-#pragma unroll
-      for (int c = 0; c < 4; ++c) {
-#pragma unroll
-        for (int k = 0; k < 4; ++k) {
-          const int place = places[16 * c + k / 2 * 8 + k % 2];
-          words[c][k] = place < 0 ? 0 : *reinterpret_cast<const unsigned*>(pool + place * a.latents.row_stride);
-        }
-      }
-      const auto* const weights = reinterpret_cast<const uint4*>(p.weights) + (at * p.groups + group) * 256 + lane;
-      float acc[2][4] = {};
-#pragma unroll
-      for (int c = 0; c < 4; ++c) {
-        const uint4 high = weights[(c * 2 + 0) * 32], low = weights[(c * 2 + 1) * 32];
-        const unsigned upper[4] = {high.x, high.y, high.z, high.w}, lower[4] = {low.x, low.y, low.z, low.w};
-#pragma unroll
-        for (int u = 0; u < 2; ++u) {
-          unsigned b[2];
-#pragma unroll
-          for (int k = 0; k < 2; ++k) {
-            const unsigned v = words[c][2 * k], w = words[c][2 * k + 1];
-            b[k] = u == 0 ? (v & 0xFFFFu) | w << 16 : v >> 16 | (w & 0xFFFF0000u);
-          }
-          mma_bf16(acc[u], upper, b);
-          mma_bf16(acc[u], lower, b);
-        }
-      }
-      products[(i * 16 + g) * 4 + l] = make_float4(acc[0][0], acc[1][0], acc[0][1], acc[1][1]);
-      products[(i * 16 + g + 8) * 4 + l] = make_float4(acc[0][2], acc[1][2], acc[0][3], acc[1][3]);
-    }
     __syncthreads();
     if (threadIdx.x < 256) {
       const auto* const value = reinterpret_cast<const float*>(products) + threadIdx.x;
-      for (int i = 0; i < kFewParts && begin + i < parts; ++i) {
+#pragma unroll 4
+      for (int i = 0; i < min(kFewParts, parts - begin); ++i) {
         const float factor = factors[i][threadIdx.x / 16];
         total = fmaf(value[i * 256], factor, total);
         sum = fmaf(sums[i][threadIdx.x / 16], factor, sum);
@@ -353,12 +375,11 @@ __global__ void __launch_bounds__(kFewThreads) attend_few(const AttendParts p) {
     __syncthreads();
   }
   const int at_head = group * 16 + static_cast<int>(threadIdx.x) / 16;
-  const int c = static_cast<int>(threadIdx.x) % 16;
   if (threadIdx.x >= 256 || at_head >= a.heads) return;
-  a.out.data[t * a.out.outer + at_head * a.out.inner + static_cast<int>(blockIdx.x) * 16 + c] = sum == 0 ? 0.0f : total / sum;
-  if (blockIdx.x > 0 || c > 0) return;
+  a.out.data[t * a.out.outer + at_head * a.out.inner + static_cast<int>(blockIdx.x) * 16 + head] = sum == 0 ? 0.0f : total / sum;
+  if (blockIdx.x > 0 || head > 0) return;
   most = -INFINITY;
-  for (int i = 0; i < kFewParts; ++i) most = larger(most, tops[i][threadIdx.x / 16]);
+  for (int i = 0; i < kFewParts && parts > 0; ++i) most = larger(most, tops[i][threadIdx.x / 16]);
   store_softmax(a, t, at_head, most, sum);
 }
 
@@ -419,11 +440,14 @@ __device__ __forceinline__ void multiply_part(const ManyStage<kTiles>& in, int g
     const uint4 high = in.weights[group * 256 + (c * 2 + 0) * 32 + lane], low = in.weights[group * 256 + (c * 2 + 1) * 32 + lane];
     const unsigned upper[4] = {high.x, high.y, high.z, high.w}, lower[4] = {low.x, low.y, low.z, low.w};
 #pragma unroll
-    for (int n = 0; n < kTiles; n += 2) {
-      unsigned b[4];
+    for (int n = 0; n < kTiles; n += 4) {
+      unsigned b[8];
       load_transposed(b, rows + 16 * c * ManyStage<kTiles>::kStride + n * 16);
-      mma_bf16(acc[n], upper, b), mma_bf16(acc[n + 1], upper, b + 2);
-      mma_bf16(acc[n], lower, b), mma_bf16(acc[n + 1], lower, b + 2);
+      load_transposed(b + 4, rows + 16 * c * ManyStage<kTiles>::kStride + n * 16 + 32);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) mma_bf16(acc[n + i], upper, b + 2 * i);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) mma_bf16(acc[n + i], lower, b + 2 * i);
     }
   }
 }
