@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Prepares a fresh Debian 12: packages of apt-packages.txt, Node for the oracle tests, the pre-commit hook.
 # Usage: ./tools/setup.sh [--no-hooks]    as root, or as a user with sudo; safe to run again.
+# Without Node or the oracle packages it warns; with LATHE_CI=1, as in the gate, it fails.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -47,6 +48,10 @@ setup_node() {
   fi
 }
 if [ -f tests/oracle/package-lock.json ] && ! setup_node; then
+  if [ "${LATHE_CI:-}" = 1 ]; then
+    echo "setup: there is no Node 20 or there are no oracle packages, the gate must not pass without the tests that need them" >&2
+    exit 1
+  fi
   echo "setup: WARNING: no Node 20 or no oracle packages; the tests that need them will say that they were skipped" >&2
 fi
 
