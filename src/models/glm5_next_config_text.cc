@@ -15,7 +15,8 @@ using config::Json;
 constexpr int64_t kDefaultPositions = 1 << 20;
 constexpr double kDefaultGateBound = -5.0;
 
-/// −5, another bound, or nothing for the softplus gate. Nothing at all is an error: the two forms differ in what a null means (spec §2.9).
+/// −5, another bound, or nothing for the softplus gate. Nothing at all is an error: a null means softplus as linear_lower_bound,
+/// but as linear_attn_config.gate_lower_bound it means softplus only where safe_gate is false, else −5.
 void read_gate_bound(ConfigReader& text, ConfigReader* dict, KdaConfig& kda) {
   const Json* flat = text.find_raw({"linear_lower_bound"});
   const Json* nested = dict != nullptr ? dict->find_raw({"gate_lower_bound", "lower_bound"}) : nullptr;

@@ -41,7 +41,7 @@ struct TensorSpec {
   int32_t layer = -1;           ///< text layer (the draft layer is `layers`) or vision block; −1: none
   bool any_rank = false;        ///< only the number of elements counts (A_log)
   bool f32_in_release = false;  ///< stored as F32 also where the model is BF16
-  bool fp8_in_release = false;  ///< an E4M3 matrix in the FP8 release (table of §4.1)
+  bool fp8_in_release = false;  ///< an E4M3 matrix in the FP8 release
   bool fp8_allowed = false;     ///< may be E4M3 with a `_scale_inv` sibling
 
   int64_t elements() const;

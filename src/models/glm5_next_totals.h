@@ -63,7 +63,7 @@ struct FlopPoint {
 
 /// FLOPs per token by part. Work that no matrix does (mHC mixing) is its own row.
 std::vector<FlopRow> flop_rows(const Glm5NextConfig& config, const FlopPoint& point);
-/// Sum over rows and layers without the head and without the mixing row: the figure of spec §7.2.
+/// Sum over rows and layers without the head and without the mixing row: the figure that FLOPs per token of such models are published as.
 double flops_without_head(const std::vector<FlopRow>& rows);
 /// FLOP per token in one layer (all rows that apply to it); the draft layer is number config.layers.
 double flops_of_layer(const Glm5NextConfig& config, const std::vector<FlopRow>& rows, int64_t layer);
