@@ -108,10 +108,16 @@ Result<std::map<int64_t, bool>> other_rows(const Json& set, const std::string& p
     return err(Code::kInvalidArgument, "{}: expected 'rows' and as many 'row_numbers'", place);
   }
   std::map<int64_t, bool> out;
+  int64_t before = -1;
   for (size_t i = 0; i < rows->as_string().size(); ++i) {
     const Json& number = numbers->as_array()[i];
-    if (!number.is_int()) return err(Code::kInvalidArgument, "{}: row number {} is no integer", place, number.dump());
-    out[number.as_int()] = rows->as_string()[i] == '1';
+    if (!number.is_int() || number.as_int() <= before) {
+      return err(Code::kInvalidArgument, "{}: 'row_numbers' has {} at {}, expected an integer of at least {}", place, number.dump(), i, before + 1);
+    }
+    const char mark = rows->as_string()[i];
+    if (mark != '0' && mark != '1') return err(Code::kInvalidArgument, "{}: 'rows' has '{}' at {}, expected 0 or 1", place, mark, i);
+    before = number.as_int();
+    out[before] = mark == '1';
   }
   return out;
 }
@@ -128,6 +134,16 @@ Result<OtherRun> read_other_run(const std::string& path) {
     LATHE_TRY(run[name], other_rows(set, fmt::format("{} set {}", path, name)));
   }
   return run;
+}
+
+/// There must be something to compare, before hours of work.
+Result<void> check_common(const evaluate::EvalSets& sets, const OtherRun& other, const std::string& path) {
+  for (const evaluate::TaskSet& set : sets.tasks) {
+    const auto found = other.find(set.name);
+    if (found == other.end()) continue;
+    if (std::any_of(set.rows.begin(), set.rows.end(), [&](const evaluate::TaskRow& row) { return found->second.contains(row.number); })) return {};
+  }
+  return err(Code::kDataLoss, "{}: no row of its sets is among those of this run, expected some to compare", path);
 }
 
 /// Per set: rows in both, right only here, right only there, difference in points with its interval.
@@ -188,6 +204,7 @@ Result<int> eval_verb(const config::Settings& settings, const EvalOptions& optio
   evaluate::EvalSelection selection{.names = split_list(options.names), .every = options.every};
   if (options.rows_max > 0) selection.rows_max = selection.heldout_max = selection.recall_max = options.rows_max;
   LATHE_TRY(const evaluate::EvalSets sets, evaluate::read_eval_sets(directory, selection));
+  if (!options.compare.empty()) LATHE_TRY_VOID(check_common(sets, other, options.compare));
   LATHE_TRY(const auto tokenizer, base::file_content(text::Tokenizer::load(engine_settings.model + "/tokenizer.json")));
   LATHE_TRY(const media::PreprocessConfig preprocess, base::file_content(media::read_preprocess_config(engine_settings.model)));
   engine_settings.sampled_vocabulary = sets.first_id_never_chosen > 0 ? sets.first_id_never_chosen : tokenizer->vocab_size();

@@ -100,13 +100,15 @@ void declare_sampling(config::SettingRegistry& r) {
       number("sampling.top-p", 1, 0, 1, "Keep the most likely tokens up to this sum of probability. Not given: the model's own default.", {"top-p"}));
   r.declare(integer("sampling.top-k", "tokens", 0, 0, 1048576, SettingCost::kHot,
                     "Keep this many most likely tokens; 0: all. Not given: the model's own default.", {"top-k"}));
-  r.declare(number("sampling.min-p", 0, 0, 0.999, "Drop tokens less likely than this share of the most likely one.", {"min-p"}));
+  r.declare(number("sampling.min-p", 0, 0, 0.999,
+                   "Drop tokens less likely than this share of the most likely one. Not given: the model's own default.", {"min-p"}));
   r.declare(integer("sampling.seed", "", 0, 0, 9.2e18, SettingCost::kHot, "Same seed, same text.", {"seed", "s"}));
-  r.declare(
-      number("sampling.repetition-penalty", 1, 0.01, 10, "Weakens ids that occurred in prompt or answer.", {"repetition-penalty", "repeat-penalty"}));
+  r.declare(number("sampling.repetition-penalty", 1, 0.01, 10, "Weakens ids that occurred in prompt or answer. Not given: the model's own default.",
+                   {"repetition-penalty", "repeat-penalty"}));
   r.declare(number("sampling.presence-penalty", 0, -2, 2, "Subtracted once from ids of the answer.", {"presence-penalty"}));
   r.declare(number("sampling.frequency-penalty", 0, -2, 2, "Subtracted from ids of the answer per occurrence.", {"frequency-penalty"}));
-  r.declare(integer("sampling.max-tokens", "tokens", 1024, 1, 16777216, SettingCost::kHot, "Longest answer.", {"max-tokens", "n-predict", "n"}));
+  r.declare(integer("sampling.max-tokens", "tokens", 1024, 1, 16777216, SettingCost::kHot, "Longest answer. Not given: the model's own default.",
+                    {"max-tokens", "n-predict", "n"}));
 }
 
 void declare_log(config::SettingRegistry& r) {
@@ -181,12 +183,20 @@ engine::SamplingParams sampling_params(const config::Settings& settings, const m
   params.temperature = given("sampling.temperature") ? settings.get_number("sampling.temperature") : defaults.temperature.value_or(1.0);
   params.top_p = given("sampling.top-p") ? settings.get_number("sampling.top-p") : defaults.top_p.value_or(1.0);
   params.top_k = static_cast<int32_t>(given("sampling.top-k") ? settings.get_int("sampling.top-k") : defaults.top_k.value_or(0));
-  params.min_p = settings.get_number("sampling.min-p");
-  params.repetition_penalty = settings.get_number("sampling.repetition-penalty");
-  params.presence_penalty = settings.get_number("sampling.presence-penalty");
-  params.frequency_penalty = settings.get_number("sampling.frequency-penalty");
+  const auto number_or = [&](const char* name, const std::optional<double>& value) {
+    return given(name) ? settings.get_number(name) : value.value_or(settings.get_number(name));
+  };
+  params.min_p = number_or("sampling.min-p", defaults.min_p);
+  params.repetition_penalty = number_or("sampling.repetition-penalty", defaults.repetition_penalty);
+  params.presence_penalty = number_or("sampling.presence-penalty", defaults.presence_penalty);
+  params.frequency_penalty = number_or("sampling.frequency-penalty", defaults.frequency_penalty);
   params.seed = static_cast<uint64_t>(settings.get_int("sampling.seed"));
   return params;
+}
+
+int64_t max_tokens(const config::Settings& settings, const models::GenerationDefaults& defaults) {
+  const int64_t value = settings.get_int("sampling.max-tokens");
+  return settings.origin("sampling.max-tokens") == config::SettingOrigin::kDefault ? defaults.max_tokens.value_or(value) : value;
 }
 
 namespace {

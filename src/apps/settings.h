@@ -13,8 +13,10 @@ const config::SettingRegistry& registry();
 
 /// The part of the settings that make an engine. Errors: invalid_argument (kernel list that is no op=variant), not_found (no such model).
 Result<engine::EngineOptions> engine_options(const config::Settings& settings);
-/// Sampling; temperature, top-p and top-k that nobody set come from the model's generation_config.json.
+/// Sampling; what nobody set comes from the model's generation_config.json.
 engine::SamplingParams sampling_params(const config::Settings& settings, const models::GenerationDefaults& defaults);
+/// Longest answer, likewise.
+int64_t max_tokens(const config::Settings& settings, const models::GenerationDefaults& defaults);
 
 /// "a,b,c" as its parts; an empty text has none.
 std::vector<std::string> split_list(const std::string& text);

@@ -192,7 +192,8 @@ Result<EvalSets> read_eval_sets(const std::string& directory, const EvalSelectio
   const Json* names = index.find("sets");
   const Json* bytes = index.find("bytes_per_token_of_evaluate");
   if (names == nullptr || !names->is_object()) {
-    return err(Code::kDataLoss, "{}: 'sets' is {}, expected an object with the sets by name", index_file, names == nullptr ? "missing" : names->kind_name());
+    return err(Code::kDataLoss, "{}: 'sets' is {}, expected an object with the sets by name", index_file,
+               names == nullptr ? "missing" : names->kind_name());
   }
   if (bytes == nullptr || !bytes->is_number() || !(bytes->as_double() >= kBytesPerTokenMin && bytes->as_double() <= kBytesPerTokenMax)) {
     return err(Code::kDataLoss, "{}: 'bytes_per_token_of_evaluate' is {}, expected a number from {} to {}", index_file,
@@ -209,7 +210,8 @@ Result<EvalSets> read_eval_sets(const std::string& directory, const EvalSelectio
     if (names->find(name) == nullptr) return err(Code::kInvalidArgument, "set '{}' is not in {}", name, index_file);
   }
   for (const auto& [name, facts] : names->as_object()) {
-    if (!facts.is_object()) return err(Code::kDataLoss, "{}: the set '{}' is {}, expected an object with its figures", index_file, name, facts.dump());
+    if (!facts.is_object())
+      return err(Code::kDataLoss, "{}: the set '{}' is {}, expected an object with its figures", index_file, name, facts.dump());
     if (name.empty() || name.find('/') != std::string::npos) return err(Code::kDataLoss, "{}: '{}' names no file of this folder", index_file, name);
     if (!wanted(name)) continue;
     if (name == "heldout") {
