@@ -180,6 +180,23 @@ TEST(TemplateHostile, GrowthEndsAtALimit) {
   }
 }
 
+/// A name is looked for in every scope around it, whether a scope holds variables or not.
+TEST(TemplateHostile, ScopesAreWalkedForAPrice) {
+  constexpr int kScopes = 90;
+  constexpr int kNames = 100;
+  std::string open;
+  std::string close;
+  std::string names = "x";
+  for (int i = 0; i < kScopes; ++i) open += "{% with %}", close += "{% endwith %}";
+  for (int i = 1; i < kNames; ++i) names += " or x";
+  base::Limits limits;
+  limits.template_steps = 100'000;
+  const std::string body = "{% for i in range(100) %}{% set y = " + names + " %}{% endfor %}ok";
+  EXPECT_EQ(render(body, "{}", limits), "ok");
+  const std::string nested = render(open + body + close, "{}", limits);  // 10,000 walks of 91 scopes are more than 100,000 steps
+  EXPECT_NE(nested.find("steps of work"), std::string::npos) << nested;
+}
+
 /// Loading tries a template on a few short conversations: it must not cost the steps of long ones.
 TEST(TemplateHostile, LoadingRunsAShortBudget) {
   const std::string source = "{% for i in range(99999) %}{% for j in range(99999) %}{% set t = 'x' ~ j %}{% endfor %}{% endfor %}";

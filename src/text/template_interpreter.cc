@@ -86,7 +86,7 @@ void Interpreter::set(NameId id, Value value) {
 
 Result<Value> Interpreter::lookup(const NameNode& name) {
   for (const Scope* scope = scope_; scope != nullptr; scope = scope->parent) {
-    LATHE_TRY_VOID(charge((scope->variables.size() + 4) / 8));
+    LATHE_TRY_VOID(charge(1 + scope->variables.size() / 8));  // an empty scope is walked, too
     for (const auto& [id, value] : scope->variables) {
       if (id == name.id) return value;
     }
