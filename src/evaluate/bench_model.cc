@@ -4,6 +4,8 @@
 
 #include "backend/observe_ops.h"
 #include "base/clock.h"
+#include "base/limits.h"
+#include "evaluate/bench_dispatch.h"
 #include "models/glm5_next_config.h"
 #include "models/glm5_next_totals.h"
 
@@ -16,7 +18,8 @@ using models::Logits;
 constexpr int64_t kStepsPerSample = 16;
 constexpr int64_t kWarmSteps = 4;  // the first steps find the sizes of buffers
 constexpr int64_t kProfileSteps = 16;
-constexpr int64_t kLongPrompt = 8192;  // longer ones are read once: tens of seconds
+constexpr int64_t kSequencesMax = 1 << 17;  // all of them are open at once
+constexpr int64_t kLongPrompt = 8192;       // longer ones are read once: tens of seconds
 
 int64_t decode_steps(const BenchModelOptions& options) { return kWarmSteps + options.samples * kStepsPerSample + kProfileSteps + 2; }
 
@@ -47,7 +50,9 @@ class ModelRun {
     ModelBench out;
     LATHE_TRY_VOID(prefill(out.prefill));
     LATHE_TRY_VOID(decode(out.decode));
-    if (options_.figures) take_all_floors(out);
+    if (!options_.figures) return out;
+    LATHE_TRY(out.dispatch_ns, dispatch_call_ns());
+    take_all_floors(out);
     return out;
   }
 
@@ -123,6 +128,7 @@ class ModelRun {
     const auto wall = static_cast<double>(base::now_ns() - start);
     engine_.dispatch().set_observer(nullptr);
     LATHE_TRY_VOID(done);
+    LATHE_TRY_VOID(observer.status());
     Profile profile = observer.profile(steps, wall, working_set);
     take_floors(profile, roofs_);  // measures the roofs now; they are measured again at the end
     return profile;
@@ -204,6 +210,7 @@ class ModelRun {
     const Result<void> counted = step(group);
     engine_.dispatch().set_observer(nullptr);
     LATHE_TRY_VOID(counted);
+    LATHE_TRY_VOID(counting.status());
     constexpr auto kWeights = static_cast<size_t>(ops::Counter::kWeightBytes);
     for (int op = 0; op < ops::kOpCount; ++op) {
       const auto& total = counting.total(static_cast<ops::OpId>(op));
@@ -215,6 +222,7 @@ class ModelRun {
     bench.bytes = std::min(bench.weight_bytes_done, bench.weight_bytes_needed) + cached;
     LATHE_TRY(bench.profile, observe(kProfileSteps, bench.bytes, [&] { return steps(group, kProfileSteps); }));
     bench.flops = bench.profile.linear_flops() / static_cast<double>(kProfileSteps);
+    for (const SiteTime& site : bench.profile.sites) bench.calls += static_cast<double>(site.calls) / static_cast<double>(kProfileSteps);
     roofs_.read_bandwidth(static_cast<int64_t>(bench.bytes));
     return {};
   }
@@ -244,16 +252,27 @@ class ModelRun {
 
 }  // namespace
 
-Result<void> check_bench_model(const engine::Engine& engine, const BenchModelOptions& options) {
-  const int64_t context = bench_model_context(options);
+Result<void> check_bench_lengths(const BenchModelOptions& options, int64_t batch_tokens) {
   for (const int64_t tokens : options.prompts) {
-    if (tokens < 1) return err(Code::kInvalidArgument, "a prompt of {} tokens: expected at least 1", tokens);
+    if (tokens < 1 || tokens > base::kLimits.model_positions)
+      return err(Code::kInvalidArgument, "a prompt of {} tokens: expected 1 to {}", tokens, base::kLimits.model_positions);
   }
+  int64_t sequences = 0;
   for (const int64_t batch : options.batches) {
-    if (batch < 1 || batch > engine.options().batch_tokens)
-      return err(Code::kInvalidArgument, "a batch of {}: expected 1 to {}", batch, engine.options().batch_tokens);
+    if (batch < 1 || batch > batch_tokens) {
+      return err(Code::kInvalidArgument, "a batch of {}: expected 1 to {}, the rows of a step (--batch-tokens)", batch, batch_tokens);
+    }
+    sequences += batch;
+    if (sequences > kSequencesMax)
+      return err(Code::kInvalidArgument, "batches of {} sequences together: expected at most {}", sequences, kSequencesMax);
   }
   if (options.samples < 1) return err(Code::kInvalidArgument, "{} samples: expected at least 1", options.samples);
+  return {};
+}
+
+Result<void> check_bench_model(const engine::Engine& engine, const BenchModelOptions& options) {
+  LATHE_TRY_VOID(check_bench_lengths(options, engine.options().batch_tokens));
+  const int64_t context = bench_model_context(options);
   if (context > engine.options().context_tokens || bench_model_sequences(options) > engine.options().sequences) {
     return err(Code::kInvalidArgument, "the engine holds {} sequences of {} tokens, the benchmark needs {} of {}", engine.options().sequences,
                engine.options().context_tokens, bench_model_sequences(options), context);

@@ -41,6 +41,7 @@ struct DecodeBench {
   double bytes = 0;                                       ///< weights, states, windows and cached rows that a step must move
   double flops = 0;                                       ///< of the linears of a step
   double floor_ns = 0;                                    ///< of a step: bytes over bandwidth for a working set of that size, or FLOPs over the peak
+  double calls = 0;                                       ///< op calls of a step
   int64_t allocations = -1;                               ///< in the timed steps; −1: not counted
   double step_ns() const { return summarise(samples).median; }
   double rate() const { return static_cast<double>(batch) * 1e9 / step_ns(); }
@@ -50,10 +51,15 @@ struct ModelBench {
   std::vector<PrefillBench> prefill;
   std::vector<DecodeBench> decode;
   double bf16_flops = 0;
+  double dispatch_ns = 0;  ///< of one call through the dispatch point while nobody watches
+  /// What the dispatch point takes of a decode step.
+  double dispatch_share(const DecodeBench& step) const { return step.calls * dispatch_ns / step.step_ns(); }
 };
 
 using BenchModelProgress = base::FunctionRef<void(const std::string& what, int64_t done, int64_t total)>;
 
+/// What is wrong with the lengths and batches, before there is an engine with steps of `batch_tokens` rows. Errors: invalid_argument.
+Result<void> check_bench_lengths(const BenchModelOptions& options, int64_t batch_tokens);
 /// What bench_model() finds wrong before it measures anything.
 Result<void> check_bench_model(const engine::Engine& engine, const BenchModelOptions& options);
 

@@ -74,6 +74,11 @@ std::string decode_page(const ModelBench& bench) {
     out += fmt::format("  16 sequences give {:.2f} x the tokens of one", of(16)->rate() / of(1)->rate());
     out += figures ? fmt::format("; their step takes {:.2f} x its own floor\n", of(16)->step_ns() / of(16)->floor_ns) : "\n";
   }
+  for (const DecodeBench& d : bench.decode) {
+    if (!figures) break;
+    out += fmt::format("  observation, switched off: {:.0f} calls x {:.1f} ns = {:.3f} % of a step of {} (to stay below 1 %)\n", d.calls,
+                       bench.dispatch_ns, 100 * bench.dispatch_share(d), d.batch);
+  }
   return out;
 }
 
@@ -118,6 +123,8 @@ Json model_json(const ModelBench& bench) {
       entry.emplace_back("share_of_floor", d.floor_ns / d.step_ns());
       entry.emplace_back("bytes", d.bytes);
       entry.emplace_back("flops", d.flops);
+      entry.emplace_back("calls", d.calls);
+      entry.emplace_back("observation_off_share", bench.dispatch_share(d));
       entry.emplace_back("weight_bytes_done", d.weight_bytes_done);
       entry.emplace_back("weight_bytes_needed", d.weight_bytes_needed);
       entry.emplace_back("profile", profile_json(d.profile));
@@ -126,7 +133,9 @@ Json model_json(const ModelBench& bench) {
     entry.emplace_back("samples", samples_json(d.samples));
     decode.push_back(std::move(entry));
   }
-  return Json::Object{{"prefill", std::move(prefill)}, {"decode", std::move(decode)}};
+  Json::Object out{{"prefill", std::move(prefill)}, {"decode", std::move(decode)}};
+  if (figures) out.emplace_back("dispatch_call_ns", bench.dispatch_ns);
+  return out;
 }
 
 }  // namespace lathe::evaluate

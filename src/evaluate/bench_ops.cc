@@ -47,23 +47,24 @@ class OpsRun {
     const ops::Cost cost = info.cost(problem->params());
     out.needed = cost.needed;
     out.work = work_of(cost, compute_of(item.op, problem->params()));
-    out.samples = time(*choice.variant, problem->params(), kSamples);
-    count(*choice.variant, problem->params(), out);
+    LATHE_TRY(out.samples, time(*choice.variant, problem->params(), kSamples));
+    LATHE_TRY_VOID(count(*choice.variant, problem->params(), out));
     roofs_.floor_ns(out.work);  // measures what it needs, now; the floors are taken at the end
     return out;
   }
 
   /// Times the reference, on fewer rows if all of them would take long, and not at all if one row would.
-  void add_reference(const BenchCase& item, OpBench& out) {
+  Result<void> add_reference(const BenchCase& item, OpBench& out) {
     const std::unique_ptr<Problem> problem = build(item.built);
     const ops::Cost cost = ops::op_info(item.op).cost(problem->params());
     const auto unit = [](const ops::Cost& c) { return static_cast<double>(std::max(c[Counter::kFlops], c[Counter::kBytesWritten])); };
     const auto table = backend::reference_table();
     const auto variant = std::find_if(table.begin(), table.end(), [&](const Variant& v) { return v.op == item.op; });
-    if (variant == table.end() || unit(cost) > kReferenceMost) return;
-    out.reference = time(*variant, problem->params(), kReferenceSamples);
+    if (variant == table.end() || unit(cost) > kReferenceMost) return {};
+    LATHE_TRY(out.reference, time(*variant, problem->params(), kReferenceSamples));
     out.reference_tokens = item.tokens;
     out.reference_work = std::max(out.work.flops, out.work.bytes_written) / unit(cost);
+    return {};
   }
 
   static int64_t reference_tokens(const OpBench& bench) {
@@ -72,10 +73,16 @@ class OpsRun {
   }
 
  private:
-  std::vector<Sample> time(const Variant& variant, const void* params, int count) {
+  /// Errors: resource_exhausted. A call without its scratch, and every one after it, does nothing and must not be timed.
+  Result<std::vector<Sample>> time(const Variant& variant, const void* params, int count) {
     const auto call = [&] { device_.launch(variant, params, nullptr), device_.synchronise(); };
     const Sample first = clock_.take(1, call);  // pages, scratch and caches
-    if (first.wall_ns > kVerySlowNs) return {first, clock_.take(1, call), clock_.take(1, call)};
+    LATHE_TRY_VOID(device_.take_error());
+    if (first.wall_ns > kVerySlowNs) {
+      std::vector<Sample> slow = {first, clock_.take(1, call), clock_.take(1, call)};
+      LATHE_TRY_VOID(device_.take_error());
+      return slow;
+    }
     int64_t took = first.wall_ns;
     if (took < kSlowNs) took = std::max<int64_t>(clock_.take(1, call).wall_ns, 1);
     const int64_t calls = std::clamp<int64_t>(kSampleNs / took + 1, 1, 20'000);
@@ -85,16 +92,19 @@ class OpsRun {
         for (int64_t n = 0; n < calls; ++n) call();
       }));
     }
+    LATHE_TRY_VOID(device_.take_error());
     return samples;
   }
 
-  void count(const Variant& variant, const void* params, OpBench& out) {
-    if (variant.run_counted == nullptr) return;
+  Result<void> count(const Variant& variant, const void* params, OpBench& out) {
+    if (variant.run_counted == nullptr) return {};
     ops::OpCounters counters;
     device_.launch(variant, params, &counters);
     device_.synchronise();
+    LATHE_TRY_VOID(device_.take_error());
     out.counted = true;
     for (size_t i = 0; i < out.done.size(); ++i) out.done[i] = counters.done[i].load();
+    return {};
   }
 
   const BenchOpsOptions& options_;
@@ -113,18 +123,21 @@ void take_floors(Roofs& roofs, std::vector<OpBench>& benches, BenchProgress prog
   }
 }
 
-Result<void> check(const BenchOpsOptions& options) {
+}  // namespace
+
+Result<void> check_bench_ops(const BenchOpsOptions& options) {
   if (!options.op.empty() && !ops::op_by_name(options.op)) return err(Code::kInvalidArgument, "--op '{}' is no op of the table", options.op);
   for (const int64_t tokens : options.tokens) {
     if (tokens < 1 || tokens > 65536) return err(Code::kInvalidArgument, "{} tokens: expected 1 to 65536", tokens);
   }
+  for (const std::string& shapes : options.shapes) LATHE_TRY_VOID(bench_cases({.name = shapes, .tokens = 1}));
+  LATHE_TRY(const std::unique_ptr<backend::Device> device, backend::make_cpu_device(options.cpu));
+  LATHE_TRY_VOID(backend::Dispatch::create(*device, {.kernels = options.kernels, .host_reference = backend::reference_table()}));
   return {};
 }
 
-}  // namespace
-
 Result<std::vector<OpBench>> bench_ops(const BenchOpsOptions& options, Roofs& roofs, BenchProgress progress) {
-  LATHE_TRY_VOID(check(options));
+  LATHE_TRY_VOID(check_bench_ops(options));
   LATHE_TRY(const std::unique_ptr<backend::Device> device, backend::make_cpu_device(options.cpu));
   // A wrong name in options.kernels is an error here, with the list of the known ones.
   LATHE_TRY(const auto names, backend::Dispatch::create(*device, {.kernels = options.kernels, .host_reference = backend::reference_table()}));
@@ -145,7 +158,7 @@ Result<std::vector<OpBench>> bench_ops(const BenchOpsOptions& options, Roofs& ro
           const int64_t rows = OpsRun::reference_tokens(bench);
           LATHE_TRY(const auto fewer, bench_cases({.name = shapes, .tokens = rows, .compute = options.compute, .memory_bytes = kReferenceMemory}));
           const auto same = std::find_if(fewer.begin(), fewer.end(), [&](const BenchCase& c) { return c.op == item.op && c.name == item.name; });
-          run.add_reference(*same, bench);
+          LATHE_TRY_VOID(run.add_reference(*same, bench));
         }
         out.push_back(std::move(bench));
       }

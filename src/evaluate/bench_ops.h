@@ -42,6 +42,9 @@ struct OpBench {
   double over_reference() const { return reference.empty() ? 0 : summarise(reference).median * reference_work / time_ns(); }
 };
 
+/// What bench_ops() finds wrong before it measures anything: op, tokens, shapes, instruction set, names of kernels. Errors: invalid_argument.
+Result<void> check_bench_ops(const BenchOpsOptions& options);
+
 /// Called before each case: number, of how many.
 using BenchProgress = base::FunctionRef<void(const std::string& what, int64_t done, int64_t total)>;
 

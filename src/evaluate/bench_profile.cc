@@ -54,8 +54,10 @@ double Profile::linear_flops() const {
 }
 
 void ProfileObserver::after(backend::OpCall& call, backend::Device& /*device*/) {
+  const void* const on_host = mirror_.map(call);
+  if (on_host == nullptr) return;
   SiteTime& site = sites_[{call.info->name, call.site->name}];
-  const Work work = work_of(call.info->cost(mirror_.map(*call.info, call.params)), compute_of(call.info->id, call.params));
+  const Work work = work_of(call.info->cost(on_host), compute_of(call.info->id, call.params));
   site.variant = call.variant;
   ++site.calls;
   site.time_ns += static_cast<double>(call.end_ns - call.start_ns);

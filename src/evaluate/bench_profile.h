@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "backend/dispatch.h"
-#include "backend/host_mirror.h"
+#include "backend/observe_ops.h"
 #include "evaluate/machine.h"
 
 namespace lathe::evaluate {
@@ -43,9 +43,11 @@ class ProfileObserver final : public backend::OpObserver {
   void after(backend::OpCall& call, backend::Device& device) override;
   /// What was seen, still without floors (take_floors). working_set: bytes that one step touches.
   Profile profile(int64_t steps, double wall_ns, double working_set) const;
+  /// resource_exhausted if a call was passed over for want of host memory.
+  const Result<void>& status() const { return mirror_.status(); }
 
  private:
-  backend::HostMirror mirror_;
+  backend::CallMirror mirror_;
   std::map<std::pair<std::string, std::string>, SiteTime> sites_;  ///< by op and site
 };
 

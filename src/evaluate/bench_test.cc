@@ -143,6 +143,12 @@ TEST(Ops, MeasuresOneOp) {
   const config::Json json = ops_json(*benches);
   EXPECT_EQ(json.as_array()[0].find("samples")->as_array().size(), bench.samples.size());
   EXPECT_NE(ops_page(*benches).find("rms_norm/hidden"), std::string::npos);
+  // A call without its scratch does nothing: no speed.
+  options.op = "matmul", options.tokens = {64}, options.cpu.scratch_max = 64;
+  const auto starved = bench_ops(options, roofs, progress);
+  ASSERT_FALSE(starved.has_value()) << ops_page(*starved);
+  EXPECT_NE(starved.error().message.find("bytes of scratch"), std::string::npos) << starved.error().message;
+  options.tokens = {2}, options.cpu.scratch_max = 0;
   options.op = "imaginary";
   EXPECT_FALSE(bench_ops(options, roofs, progress).has_value());
   options.op = "rms_norm", options.kernels = {{"rms_norm", "imaginary"}};
@@ -174,10 +180,18 @@ TEST(Model, MeasuresTheBuiltInModel) {
     EXPECT_GT(decode.profile.time_of("matmul"), 0);
     EXPECT_GT(decode.profile.linear_flops(), 0);
     EXPECT_LE(decode.profile.time_ns(), decode.profile.wall_ns);
+    // At least the ops of a layer, in each of 8; and a share that follows from what stands beside it.
+    EXPECT_GT(decode.calls, 8 * 10);
+    EXPECT_EQ(decode.calls, std::floor(decode.calls)) << "every step makes the same calls";
+    EXPECT_GT(bench->dispatch_ns, 0);
+    EXPECT_NEAR(bench->dispatch_share(decode) * decode.step_ns(), decode.calls * bench->dispatch_ns, 1.0);
   }
   EXPECT_GT(bench->decode[1].bytes, bench->decode[0].bytes);
   EXPECT_EQ(model_json(*bench).find("decode")->as_array().size(), 2u);
   EXPECT_NE(model_page(*bench).find("Where a decode step of 1 goes"), std::string::npos);
+  EXPECT_NE(model_page(*bench).find("observation, switched off: "), std::string::npos);
+  EXPECT_GT(model_json(*bench).find("decode")->as_array()[0].find("observation_off_share")->as_double(), 0);
+  EXPECT_EQ(model_json(*bench).find("dispatch_call_ns")->as_double(), bench->dispatch_ns);
   BenchModelOptions larger = options;
   larger.batches = {64};
   EXPECT_FALSE(bench_model(**engine, larger, roofs, progress).has_value());
