@@ -175,6 +175,7 @@ class Selftest {
     auto trace = feed_new(*engine_, ids_, {});
     engine_->dispatch().set_observer(nullptr);
     if (!trace) return base::forward_error(trace);
+    LATHE_TRY_VOID(shadow.status());
     ShadowObserver::Finding rest;
     for (int op = 0; op < ops::kOpCount; ++op) {
       const auto id = static_cast<ops::OpId>(op);

@@ -77,9 +77,12 @@ double difference(const View& got, const View& want) {
 
 }  // namespace
 
-void ShadowObserver::run_reference(ops::OpId op, const void* params) { context_.run(kernels::ref::reference_of(op), params, nullptr); }
+Result<void> ShadowObserver::run_reference(ops::OpId op, const void* params) {
+  context_.run(kernels::ref::reference_of(op), params, nullptr);
+  return context_.take_error();
+}
 
-double ShadowObserver::compare_selection(const void* params) {
+Result<double> ShadowObserver::compare_selection(const void* params) {
   auto p = *static_cast<const ops::IndexSelectParams*>(params);
   const View got = p.selection;
   int64_t most = 0;  // pools of the longest row
@@ -92,7 +95,7 @@ double ShadowObserver::compare_selection(const void* params) {
   std::vector<float> scores(static_cast<size_t>(got.dim(0) * most));
   p.selection = tensor::make_view(chosen.data(), DType::kI32, {got.dim(0), got.dim(1)});
   p.scores = tensor::make_view(scores.data(), DType::kF32, {got.dim(0), most});
-  run_reference(ops::OpId::kIndexSelect, &p);
+  LATHE_TRY_VOID(run_reference(ops::OpId::kIndexSelect, &p));
   int64_t wrong = 0;
   for (int64_t t = 0; t < got.dim(0); ++t) {
     const int32_t* const ours = got.i32() + t * got.step(0);
@@ -114,7 +117,7 @@ double ShadowObserver::compare_selection(const void* params) {
   return static_cast<double>(wrong) / static_cast<double>(got.dim(0));
 }
 
-double ShadowObserver::compare_route(const void* params) {
+Result<double> ShadowObserver::compare_route(const void* params) {
   auto p = *static_cast<const ops::RouteParams*>(params);
   const View got_ids = p.ids;
   const View got_weights = p.weights;
@@ -125,7 +128,7 @@ double ShadowObserver::compare_route(const void* params) {
   if (tokens == 0) return 0;
   p.ids = tensor::make_view(ids.data(), DType::kI32, {tokens, k});
   p.weights = tensor::make_view(weights.data(), DType::kF32, {tokens, k});
-  run_reference(ops::OpId::kRoute, &p);
+  LATHE_TRY_VOID(run_reference(ops::OpId::kRoute, &p));
   double worst = 0;
   const auto biased = [&](int64_t t, int32_t e) {
     return 1.0 / (1.0 + std::exp(-static_cast<double>(p.logits.f32()[t * p.logits.step(0) + e]))) +
@@ -146,7 +149,7 @@ double ShadowObserver::compare_route(const void* params) {
   return worst;
 }
 
-double ShadowObserver::compare(const ops::OpInfo& info, const void* params) {
+Result<double> ShadowObserver::compare(const ops::OpInfo& info, const void* params) {
   if (info.id == ops::OpId::kIndexSelect) return compare_selection(params);
   if (info.id == ops::OpId::kRoute) return compare_route(params);
   std::vector<std::max_align_t> copy(info.params_bytes / sizeof(std::max_align_t) + 1);
@@ -157,19 +160,25 @@ double ShadowObserver::compare(const ops::OpInfo& info, const void* params) {
   outputs.inputs = std::move(inputs.inputs);
   info.visit(copy.data(), outputs);
   if (outputs.in_place) return -1;
-  run_reference(info.id, copy.data());
+  LATHE_TRY_VOID(run_reference(info.id, copy.data()));
   double worst = 0;
   for (const Outputs::Pair& pair : outputs.pairs) worst = std::max(worst, difference(pair.original, pair.replacement));
   return worst;
 }
 
 void ShadowObserver::after(backend::OpCall& call, backend::Device&) {
-  const double worst = compare(*call.info, mirror_.map(*call.info, call.params));
-  if (worst < 0) return;
+  const void* const on_host = mirror_.map(call);
+  if (on_host == nullptr) return;
+  const Result<double> worst = compare(*call.info, on_host);
+  if (!worst) {
+    if (status_) status_ = base::forward_error(worst, "the reference");
+    return;
+  }
+  if (*worst < 0) return;
   Finding& finding = findings_[static_cast<size_t>(call.info->id)];
   ++finding.calls;
-  if (worst >= finding.worst) {
-    finding.worst = worst;
+  if (*worst >= finding.worst) {
+    finding.worst = *worst;
     finding.where = fmt::format("{} layer {}", call.site->name, call.site->layer);
   }
 }

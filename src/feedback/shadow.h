@@ -7,7 +7,7 @@
 
 #include "backend/dispatch.h"
 #include "backend/host_context.h"
-#include "backend/host_mirror.h"
+#include "backend/observe_ops.h"
 
 namespace lathe::feedback {
 
@@ -25,16 +25,20 @@ class ShadowObserver final : public backend::OpObserver {
     std::string where;  ///< site and layer of the worst
   };
   const Finding& finding(ops::OpId op) const { return findings_[static_cast<size_t>(op)]; }
+  /// resource_exhausted if a call was passed over: no memory for copies of its tensors, or none for the scratch of the reference.
+  Result<void> status() const { return status_ ? mirror_.status() : status_; }
 
  private:
-  double compare(const ops::OpInfo& info, const void* params);
-  double compare_selection(const void* params);
-  double compare_route(const void* params);
-  void run_reference(ops::OpId op, const void* params);
+  /// Worst difference; −1: not comparable.
+  Result<double> compare(const ops::OpInfo& info, const void* params);
+  Result<double> compare_selection(const void* params);
+  Result<double> compare_route(const void* params);
+  Result<void> run_reference(ops::OpId op, const void* params);
 
   static constexpr double kNearTie = 1e-4;
-  backend::HostMirror mirror_;
+  backend::CallMirror mirror_;
   backend::HostContext context_;
+  Result<void> status_;
   std::array<Finding, ops::kOpCount> findings_;
 };
 
