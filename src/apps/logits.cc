@@ -1,6 +1,9 @@
+#include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <cstring>
 
+#include "apps/outputs.h"
 #include "apps/settings.h"
 #include "apps/terminal.h"
 #include "apps/verbs.h"
@@ -26,6 +29,24 @@ Result<std::vector<int64_t>> parse_list(const char* flag, const std::string& tex
   return values;
 }
 
+/// What the ids have no room for.
+Result<void> check_pieces(const LogitsOptions& options, const evaluate::LogitsJob& job) {
+  const auto length = static_cast<int64_t>(job.ids.size());
+  if (options.decode_from != -1 && (options.decode_from < 0 || options.decode_from >= length)) {
+    return err(Code::kInvalidArgument, "--decode-from is {}, expected 0 to {}: there are {} ids", options.decode_from, length - 1, length);
+  }
+  int64_t left = length;
+  for (const int64_t chunk : job.chunks) {
+    if (chunk < 1) return err(Code::kInvalidArgument, "--chunks '{}' has a chunk of {} tokens, expected at least 1", options.chunks, chunk);
+    if (chunk > left) {
+      return err(Code::kInvalidArgument, "--chunks '{}' is more than the {} ids: expected chunks of at most {} together", options.chunks, length,
+                 length);
+    }
+    left -= chunk;
+  }
+  return {};
+}
+
 Result<std::vector<TokenId>> read_ids(const std::string& path) {
   LATHE_TRY(const config::Json json, config::read_json_file(path));
   if (!json.is_array()) return err(Code::kDataLoss, "{} holds {}, expected a list of token ids", path, json.kind_name());
@@ -47,16 +68,9 @@ Result<void> check_ids(const std::string& path, std::span<const TokenId> ids, in
   return {};
 }
 
-/// The output must not replace what it is computed from.
-Result<void> check_files(const LogitsOptions& options) {
-  if (options.ids_file.empty() || options.out_file.empty())
-    return err(Code::kInvalidArgument, "logits needs --ids FILE.json and --out OUT.safetensors");
-  for (const auto& [flag, path] : {std::pair{"--ids", &options.ids_file}, std::pair{"--pixels", &options.pixels}}) {
-    if (*path == options.out_file || base::same_file(*path, options.out_file)) {
-      return err(Code::kInvalidArgument, "--out '{}' is the file of {}: expected another one", options.out_file, flag);
-    }
-  }
-  return base::check_writable(options.out_file);
+Result<void> check_files(const LogitsOptions& options, const std::string& model) {
+  const NamedFile inputs[] = {{"--ids", options.ids_file}, {"--pixels", options.pixels}, {"--settings", options.settings_file}};
+  return check_output({"--out", options.out_file}, {.model = model, .files = inputs});
 }
 
 Result<std::vector<engine::PromptImage>> read_images(engine::Engine& engine, const std::string& path, std::span<const TokenId> ids) {
@@ -71,25 +85,34 @@ Result<std::vector<engine::PromptImage>> read_images(engine::Engine& engine, con
   if (grid.dtype != DType::kI64 || !(single || (grid.rank == 2 && grid.dim(1) == 3))) {
     return err(Code::kInvalidArgument, "{}: grid is {}, expected i64[3] or i64[n, 3]", path, tensor::describe(grid));
   }
+  const std::span<const float> pixels(values.f32(), static_cast<size_t>(values.elements()));
+  const auto bad = std::find_if(pixels.begin(), pixels.end(), [](float value) { return !std::isfinite(value); });
+  if (bad != pixels.end()) {
+    const int64_t index = bad - pixels.begin();
+    return err(Code::kInvalidArgument, "{}: pixel_values[{}, {}] is {}, expected a finite number", path, index / values.dim(1), index % values.dim(1),
+               *bad);
+  }
   std::vector<std::array<int64_t, 3>> grids(static_cast<size_t>(grid.elements() / 3));
   std::memcpy(grids.data(), grid.data, static_cast<size_t>(grid.elements()) * sizeof(int64_t));
-  return evaluate::place_images(engine, ids, {values.f32(), static_cast<size_t>(values.elements())}, grids);
+  return evaluate::place_images(engine, ids, pixels, grids);
 }
 
 }  // namespace
 
 Result<int> logits_verb(const config::Settings& settings, const LogitsOptions& options) {
-  LATHE_TRY_VOID(check_files(options));
-  if (options.decode_from < -1) return err(Code::kInvalidArgument, "--decode-from is {}, expected 0 or more", options.decode_from);
+  if (options.ids_file.empty() || options.out_file.empty())
+    return err(Code::kInvalidArgument, "logits needs --ids FILE.json and --out OUT.safetensors");
+  LATHE_TRY(engine::EngineOptions engine_settings, engine_options(settings));
+  LATHE_TRY_VOID(check_files(options, engine_settings.model));
   std::unique_ptr<engine::Engine> engine;  // outlives the job, whose image rows lie on its device
   evaluate::LogitsJob job;
   LATHE_TRY(job.ids, read_ids(options.ids_file));
   LATHE_TRY(job.chunks, parse_list("--chunks", options.chunks));
+  LATHE_TRY_VOID(check_pieces(options, job));
   LATHE_TRY(const std::vector<int64_t> at, parse_list("--at", options.at));
   LATHE_TRY(job.at, evaluate::resolve_positions(at, static_cast<int64_t>(job.ids.size())));
   job.decode_from = options.decode_from;
   job.draft = options.draft;
-  LATHE_TRY(engine::EngineOptions engine_settings, engine_options(settings));
   if (settings.origin("engine.context") == config::SettingOrigin::kDefault)
     engine_settings.context_tokens = std::max<int64_t>(static_cast<int64_t>(job.ids.size()), 1);
   if (const std::string path = engine_settings.model + "/tokenizer.json"; base::file_exists(path)) {  // rows behind its ids are padding

@@ -208,8 +208,16 @@ Result<int> dispatch(const CLI::App& app, const CommandLine& line) {
   LATHE_TRY(const config::Settings settings, resolve(line));
   const observe::Logging logging({.level = log_level(settings.get_string("log.level")), .json = settings.get_bool("log.json")});
   const std::string verb = app.get_subcommands().front()->get_name();
-  if (verb == "run") return run_verb(settings, line.run);
-  if (verb == "logits") return logits_verb(settings, line.logits);
+  if (verb == "run") {
+    RunOptions run = line.run;
+    run.settings_file = line.settings_file;
+    return run_verb(settings, run);
+  }
+  if (verb == "logits") {
+    LogitsOptions logits = line.logits;
+    logits.settings_file = line.settings_file;
+    return logits_verb(settings, logits);
+  }
   if (verb == "eval") return eval_verb(settings, line.eval);
   if (verb == "bench") return bench_verb(settings, line.bench);
   if (verb == "selftest") return selftest_verb(settings, line.selftest_json);

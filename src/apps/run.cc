@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "apps/answer.h"
+#include "apps/outputs.h"
 #include "apps/settings.h"
 #include "apps/terminal.h"
 #include "base/file.h"
@@ -212,10 +213,16 @@ Result<void> check_options(const RunOptions& options) {
   if (options.raw && (!options.system.empty() || !options.images.empty() || !options.reasoning_effort.empty())) {
     return err(Code::kInvalidArgument, "--raw takes the text as it is: it does not go with --system, --image or --reasoning-effort");
   }
-  if (!options.trace.empty() && (options.trace == options.prompt_file || base::same_file(options.trace, options.prompt_file))) {
-    return err(Code::kInvalidArgument, "--trace '{}' is the file of the prompt: expected another one", options.trace);
-  }
   return {};
+}
+
+/// The trace must not replace what the run reads.
+Result<void> check_trace(const RunOptions& options, const std::string& model) {
+  if (options.trace.empty()) return {};
+  std::vector<NamedFile> inputs = {{"--settings", options.settings_file}};
+  for (const std::string& image : options.images) inputs.push_back({"--image", image});
+  if (!options.has_prompt) inputs.push_back({"the prompt", options.prompt_file.empty() ? "-" : options.prompt_file});
+  return check_output({"--trace", options.trace}, {.model = model, .files = inputs});
 }
 
 Result<void> check_effort(const TextModel& model, const std::string& effort) {
@@ -232,10 +239,11 @@ Result<void> check_effort(const TextModel& model, const std::string& effort) {
 Result<int> run_verb(const config::Settings& settings, const RunOptions& options) {
   LATHE_TRY_VOID(check_options(options));
   LATHE_TRY(const engine::EngineOptions engine_settings, engine_options(settings));
+  LATHE_TRY_VOID(check_trace(options, engine_settings.model));  // told before there is output
   LATHE_TRY(TextModel model, TextModel::load(engine_settings));
   LATHE_TRY_VOID(check_effort(model, options.reasoning_effort));
   AnswerOptions answer{.sampling = sampling_params(settings, model.defaults),
-                       .max_tokens = settings.get_int("sampling.max-tokens"),
+                       .max_tokens = max_tokens(settings, model.defaults),
                        .stop = options.stop,
                        .ignore_eos = options.ignore_eos,
                        .quiet = options.json};
@@ -246,10 +254,7 @@ Result<int> run_verb(const config::Settings& settings, const RunOptions& options
   LATHE_TRY_VOID(answer.sampling.validate(model.engine->sampled_vocabulary()));
   const InterruptGuard guard;
   Run run(options, std::move(model), std::move(answer));
-  if (!options.trace.empty()) {
-    LATHE_TRY_VOID(base::check_writable(options.trace));  // told before there is output
-    run.trace_to(std::make_unique<observe::Timeline>());
-  }
+  if (!options.trace.empty()) run.trace_to(std::make_unique<observe::Timeline>());
   const bool chat = options.chat || (!options.has_prompt && options.prompt_file.empty() && !options.raw && !options.json && stdin_is_terminal());
   auto code = chat ? run.chat() : run.once();
   LATHE_TRY_VOID(run.write_trace());  // also of a run that failed

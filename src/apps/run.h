@@ -23,7 +23,8 @@ struct RunOptions {
   bool hide_reasoning = false;          ///< --hide-reasoning
   bool ignore_eos = false;
   bool json = false;
-  std::string trace;  ///< --trace FILE
+  std::string trace;          ///< --trace FILE
+  std::string settings_file;  ///< --settings, which the trace must not replace
 };
 
 /// Returns the exit code.

@@ -16,7 +16,8 @@ struct LogitsOptions {
   std::string at;        ///< "0,-1"
   std::string pixels;    ///< safetensors with pixel_values and grid
   int64_t decode_from = -1;
-  bool draft = false;  ///< --mtp
+  bool draft = false;         ///< --mtp
+  std::string settings_file;  ///< --settings, which the output must not replace
 };
 Result<int> logits_verb(const config::Settings& settings, const LogitsOptions& options);
 

@@ -166,6 +166,37 @@ class BadInput(unittest.TestCase):
             self.refuse(USAGE, ["--trace", out], "run", "-f", ids, "--trace", out)
         with open(ids, "rb") as file:
             self.assertEqual(file.read(), text)
+            done = subprocess.run([self.lathe.program, "run", "--trace", ids], stdin=file, capture_output=True, check=False, env=self.lathe.environment)
+        self.assertEqual((done.returncode, done.stdout), (USAGE, b""), done.stderr)
+        self.assertEqual(self.content(ids), text)
+
+    @staticmethod
+    def content(path):
+        with open(path, "rb") as file:
+            return file.read()
+
+    def test_outputs_do_not_go_into_the_model(self):
+        model = clilib.copy_model(self.base, self.path("kept"))
+        elsewhere = self.path("elsewhere.json")  # a folder of links, as model caches are made
+        os.rename(os.path.join(model, "config.json"), elsewhere)
+        os.symlink(elsewhere, os.path.join(model, "config.json"))
+        os.symlink(model, self.path("kept_link"))
+        os.link(os.path.join(model, "model.safetensors"), self.path("second_name"))
+        before = {name: self.content(os.path.join(model, name)) for name in os.listdir(model)}
+        places = [os.path.join(model, "config.json"), os.path.join(model, ".", "new.json"), self.path(os.path.join("kept_link", "model.safetensors")),
+                  elsewhere, self.path("second_name")]
+        for out in places:
+            self.refuse(USAGE, ["--out", out, "folder of the model"], "logits", model, "--ids", self.ids, "--out", out)
+            self.refuse(USAGE, ["--trace", out, "folder of the model"], "run", model, "-p", "hi", "--trace", out)
+        self.assertEqual({name: self.content(os.path.join(model, name)) for name in os.listdir(model)}, before)
+
+    def test_outputs_do_not_replace_settings_and_pictures(self):
+        settings = self.write("kept_settings.json", b"{}")
+        picture = self.write("kept.png", b"not read")
+        self.refuse(USAGE, ["--trace", "--settings"], "run", "-p", "hi", "--settings", settings, "--trace", settings)
+        self.refuse(USAGE, ["--out", "--settings"], "logits", self.base, "--ids", self.ids, "--settings", settings, "--out", settings)
+        self.refuse(USAGE, ["--trace", "--image"], "run", "-p", "hi", "--image", self.path("other.png"), "--image", picture, "--trace", picture)
+        self.assertEqual([self.content(settings), self.content(picture)], [b"{}", b"not read"])
 
     def test_inspect_of_a_config_alone(self):
         config = self.write("published.json", json.dumps(clilib.published_config()).encode())
