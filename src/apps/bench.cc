@@ -135,6 +135,7 @@ Result<int> bench_ops_verb(const config::Settings& settings, const BenchOptions&
                                   .reference = !options.no_reference};
   bench.shapes = options.shapes == "all" ? std::vector<std::string>{"model", "published"} : std::vector<std::string>{options.shapes};
   LATHE_TRY(bench.tokens, parse_numbers("--tokens", options.tokens));
+  LATHE_TRY_VOID(evaluate::check_bench_ops(bench));
   LATHE_TRY(const Baseline baseline, find_baseline(options, where));
   evaluate::Roofs roofs(engine.cpu.threads);
   roofs_line(roofs);  // measures them before the ops; they are measured again after
@@ -200,6 +201,7 @@ Result<int> bench_model_verb(const config::Settings& settings, const BenchOption
   LATHE_TRY(bench.prompts, parse_numbers("--prompt", options.prompts));
   LATHE_TRY(bench.batches, parse_numbers("--batch", options.batches));
   if (options.long_prompt) bench.prompts.push_back(kLongPrompt);
+  LATHE_TRY_VOID(evaluate::check_bench_lengths(bench, engine.batch_tokens));
   LATHE_TRY(const Baseline baseline, find_baseline(options, where));
   if (options.check) return check_model(engine, bench);
   if (allocation_count() >= 0) bench.allocations = allocation_count;
@@ -260,28 +262,54 @@ Result<int> bench_ab_verb(const config::Settings& settings, const BenchOptions& 
   return 0;
 }
 
+/// Is the word behind this one its value?
+bool takes_a_word(std::string_view word) {
+  static constexpr std::string_view kOwn[] = {"--verb-args", "--pairs", "--draw", "--settings", "--a", "--b"};
+  if (std::find(std::begin(kOwn), std::end(kOwn), word) != std::end(kOwn)) return true;
+  for (const config::SettingSpec& spec : registry().specs()) {
+    if (spec.type == config::SettingType::kBool) continue;
+    if (word == spec.flag()) return true;
+    for (const std::string& alias : spec.aliases) {
+      if (word == (alias.size() == 1 ? "-" : "--") + alias) return true;
+    }
+  }
+  return false;
+}
+
+/// A program, or several words of flags; a single flag is one of `ab` itself.
+bool is_arm(std::string_view word) {
+  if (!word.starts_with('-')) return true;
+  const std::string_view flag = word.substr(0, word.find('='));
+  if (flag == "--a" || flag == "--b" || flag == "--verb-args") return false;
+  const size_t blank = word.find(' ');
+  return word.find(" -") != std::string_view::npos || (blank != std::string_view::npos && blank < word.find('='));
+}
+
 }  // namespace
 
 std::vector<std::string> with_named_arms(std::vector<std::string> arguments) {
   if (arguments.size() < 2 || arguments[0] != "bench" || arguments[1] != "ab") return arguments;
-  static constexpr std::string_view kTakesWords[] = {"--verb-args", "--a", "--b"};
-  const char* name = "--a=";
-  for (size_t i = 2; i < arguments.size() && arguments[i] != "--"; ++i) {
-    std::string& word = arguments[i];
-    if (std::find(std::begin(kTakesWords), std::end(kTakesWords), word) != std::end(kTakesWords)) {
-      if (word != "--verb-args") name = "--b=";
-      ++i;
-      continue;
+  std::vector<size_t> arms;  // places of words that are arms by themselves
+  std::vector<const char*> names = {"--a=", "--b="};
+  const auto named = [&](std::string_view flag) {
+    std::erase_if(names, [&](std::string_view name) { return name.starts_with(flag) && name.size() == flag.size() + 1; });
+  };
+  for (size_t i = 2; i < arguments.size(); ++i) {
+    const std::string& word = arguments[i];
+    if (word == "--") {  // all the rest
+      arguments.erase(arguments.begin() + static_cast<ptrdiff_t>(i));
+      for (; i < arguments.size(); ++i) arms.push_back(i);
+      break;
     }
-    const std::string_view flag = std::string_view(word).substr(0, word.find('='));
-    if (flag == "--a") name = "--b=";
-    if (!word.starts_with('-') || std::find(std::begin(kTakesWords), std::end(kTakesWords), flag) != std::end(kTakesWords)) continue;
-    const size_t blank = word.find(' ');
-    const bool several = word.find(" -") != std::string::npos || (blank != std::string::npos && blank < word.find('='));
-    if (!several) continue;  // a flag of `ab` itself
-    word.insert(0, name);
-    name = "--b=";
+    named(std::string_view(word).substr(0, word.find('=')));
+    if (takes_a_word(word)) {
+      ++i;
+    } else if (is_arm(word)) {
+      arms.push_back(i);
+    }
   }
+  // What is left over when both have their word stays as it is: the command line refuses it.
+  for (size_t i = 0; i < std::min(arms.size(), names.size()); ++i) arguments[arms[i]].insert(0, names[i]);
   return arguments;
 }
 

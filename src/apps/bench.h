@@ -34,7 +34,7 @@ struct BenchOptions {
   int64_t seed = 1;
 };
 /// `bench ab` with arms given in place: an arm that begins with a dash, like "--isa avx2", would be taken for a flag. One that is a word of its own with
-/// blanks in it becomes --a=… or --b=…; behind `--` nothing is changed.
+/// blanks in it becomes --a=… or --b=…, like every other word that is no value of a flag and all words behind `--`; the first one is A.
 std::vector<std::string> with_named_arms(std::vector<std::string> arguments);
 
 Result<int> bench_verb(const config::Settings& settings, const BenchOptions& options);

@@ -47,6 +47,16 @@ class BenchAndEval(unittest.TestCase):
             self.assertEqual([report["a"]["arguments"], report["b"]["arguments"]], [arms[0].split(), arms[1].split()])
             self.assertEqual(len(report["runs"]), 4)
 
+    def test_arms_that_are_programs(self):
+        program, flags = self.lathe.program, "--isa scalar -t 1"
+        few = ["--pairs", "2", "--verb-args", SMALL]
+        for given in [[*few, "--json", program, flags], [program, "--isa", "scalar", *few, flags, "--json"], ["--b", flags, program, *few, "--json"], [*few, "--json", "--", program, flags]]:
+            report = self.lathe.json("bench", "ab", *given)
+            self.assertEqual([report["a"]["name"], report["b"]["name"]], [program, flags])
+        for words in [[program], [program, flags, program], [program, flags, "--a", flags]]:
+            done = self.lathe.run("bench", "ab", *words)
+            self.assertEqual((done.returncode, done.stdout), (2, b""), done.stderr)
+
     def test_arms_are_checked_before_anything_runs(self):
         for bad, word in [("--isa nonsense", "nonsense"), ("--frobnicate 1", "frobnicate"), ("-m /nowhere/model", "/nowhere/model"), ("/nowhere/lathe", "/nowhere/lathe")]:
             said = self.fails([word, "arm"], "bench", "ab", "--pairs", "2", "--verb-args", SMALL, "--a", "-t 1", "--b", bad)
