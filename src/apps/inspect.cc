@@ -1,3 +1,5 @@
+#include "apps/inspect.h"
+
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -178,8 +180,7 @@ std::string page(const Json& all) {
 
 }  // namespace
 
-Result<int> inspect_verb(const config::Settings& settings, const InspectOptions& options) {
-  LATHE_TRY(const engine::EngineOptions engine, engine_options(settings));
+Result<Json> inspect_facts(const engine::EngineOptions& engine, int64_t batch) {
   LATHE_TRY(Json machine, machine_json(engine.cpu));
   models::ModelOptions of_model{.precision = engine.precision,
                                 .prefill_mla = engine.prefill_mla,
@@ -191,7 +192,7 @@ Result<int> inspect_verb(const config::Settings& settings, const InspectOptions&
                                 .groups = {}};
   LATHE_TRY(models::ModelDescription model, models::describe_model(engine.model, {.context = engine.context_tokens,
                                                                                   .context_at_most = engine.context_is_default,
-                                                                                  .batch = options.batch,
+                                                                                  .batch = batch,
                                                                                   .chunk_tokens = engine.batch_tokens,
                                                                                   .model = of_model}));
   of_model.weights = model.weights;
@@ -205,6 +206,12 @@ Result<int> inspect_verb(const config::Settings& settings, const InspectOptions&
   all.set("machine", std::move(machine));
   LATHE_TRY(Json planned, engine_json(engine, of_model));
   all.set("engine", std::move(planned));
+  return all;
+}
+
+Result<int> inspect_verb(const config::Settings& settings, const InspectOptions& options) {
+  LATHE_TRY(const engine::EngineOptions engine, engine_options(settings));
+  LATHE_TRY(const Json all, inspect_facts(engine, options.batch));
   print(options.json ? all.dump({.key_separator = ": ", .indent = 1}) + "\n" : page(all));
   return 0;
 }

@@ -5,6 +5,8 @@
 
 #include <fstream>
 
+#include "apps/inspect.h"
+#include "engine/engine.h"
 #include "models/glm5_next_cache.h"
 #include "rig.h"
 
@@ -12,7 +14,6 @@ namespace lathe::models::golden {
 namespace {
 
 constexpr int64_t kContext = 1048576;
-constexpr int64_t kBlock = 64;
 
 int64_t resident_bytes() {
   std::ifstream file("/proc/self/statm");
@@ -23,16 +24,20 @@ int64_t resident_bytes() {
 }
 
 TEST(CacheMemory, AMillionTokensAreReservedAsSaidAndTouchedWhenUsed) {
-  const Glm5NextConfig config = must(read_glm5_next_config(data_path("builtin")), "config").config;
-  const ModelOptions options{.precision = Precision::kExact, .shards = {}, .groups = {}};
-  const std::vector<cache::LayerFamily> families = glm5_next_cache_families(config, must(resolve_shards(config, {}, {}), "shards"), options);
-  const cache::StoreOptions of_store{.block_tokens = kBlock, .blocks = kContext / kBlock, .slots = 1, .tentative_max = options.tentative_max};
-  int64_t said = 0;
-  for (const cache::FamilyBytes& family : cache::reserved_cache_bytes(families, of_store)) said += family.bytes;
+  engine::EngineOptions options;
+  options.model = data_path("builtin");
+  options.precision = Precision::kExact;
+  options.context_tokens = kContext;
+  options.cpu.threads = 1;
+  const config::Json inspected = must(apps::inspect_facts(options, 1), "inspect");
+  const int64_t said = inspected.find("cache_bytes")->find("total")->as_int();
+  const auto engine = must(engine::Engine::create(options), "engine");
+  EXPECT_EQ(engine->store().bytes(), said);
 
-  const auto device = Rig::cpu_device({.directory = "", .isa = "", .threads = 1, .dispatch = {}});
+  // Once more by itself, so that what it takes is seen.
   const int64_t before = resident_bytes();
-  const auto store = must(cache::Store::create(*device, families, of_store), "store");
+  const auto store =
+      must(cache::Store::create(engine->device(), engine->model().cache_families(), engine::store_options(options, engine->info())), "store");
   EXPECT_EQ(store->bytes(), said);
   EXPECT_GT(said, int64_t{512} << 20);
 #ifdef LATHE_SANITIZED
