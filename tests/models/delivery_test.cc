@@ -143,6 +143,48 @@ TEST(Delivery, NoHookSeesALayerWhoseLaunchGotNoScratch) {
   EXPECT_LT(hooks.entries.size(), 2u * 8u) << "hooks of every layer were called";
 }
 
+/// Logits of two later steps of a drafting round; the first one fails once before, if asked for.
+std::vector<float> drafted(bool starve_once) {
+  class Starve final : public backend::OpObserver {
+   public:
+    explicit Starve(backend::Dispatch& dispatch) : dispatch_(dispatch) {}
+    void after(backend::OpCall& call, backend::Device&) override {
+      if (std::string(call.site->name).ends_with("dsa.latents")) dispatch_.fail({Code::kResourceExhausted, "no scratch"});
+    }
+
+   private:
+    backend::Dispatch& dispatch_;
+  };
+  Rig rig({.directory = data_path("builtin"), .isa = "", .dispatch = {}});
+  const SequenceId sequence = rig.open();
+  must(rig.store().append(sequence, static_cast<int64_t>(kTokens.size()), 0), "append");
+  const StepItem item{.sequence = sequence, .kind = ItemKind::kPrefill, .tokens = kTokens, .rows = {}, .at = {}};
+  const StepResult step = must(rig.model().step({&item, 1}, rig.store()), "step");
+  rig.store().commit(sequence, 0);
+  must(rig.store().append(sequence, 3, 0), "append");
+  const std::vector<TokenId> next = {2, 3, 4, 5, 6, 7, 8};
+  const DraftItem all{.sequence = sequence, .tokens = next, .rows = {}};
+  must(rig.model().draft_prefill({&all, 1}, step.hidden, rig.store()), "draft");
+  std::vector<float> out;
+  for (const int64_t ahead : {1, 2}) {
+    const DraftStepItem later{.sequence = sequence, .position = 6 + ahead, .token = 9, .row = ahead == 1 ? 6 : 0, .origin = 6, .origin_position = 6};
+    if (starve_once && ahead == 1) {
+      Starve starve(rig.dispatch());
+      rig.dispatch().set_observer(&starve);
+      Diary hooks;
+      const auto failed = rig.model().draft_step({&later, 1}, rig.store(), &hooks);
+      rig.dispatch().set_observer(nullptr);
+      EXPECT_EQ(failed ? "" : failed.error().message, "no scratch");
+      EXPECT_EQ(hooks.entries, (std::vector<std::string>{"before 8", "failed: no scratch"}));
+    }
+    const std::vector<float> logits = rig.host(must(rig.model().draft_step({&later, 1}, rig.store()), "draft step").logits);
+    out.insert(out.end(), logits.begin(), logits.end());
+  }
+  return out;
+}
+
+TEST(Delivery, AFailedDraftStepCanBeTakenAgain) { EXPECT_TRUE(same_bits(drafted(true), drafted(false))); }
+
 /// Gives layer 5 other streams than layer 4 left.
 class Replace final : public backend::OpObserver {
  public:
