@@ -1,9 +1,13 @@
 #include "apps/text_model.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 
+#include "apps/model_checks.h"
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/log.h"
 #include "evaluate/pictures.h"
 
 namespace lathe::apps {
@@ -20,6 +24,14 @@ Result<TextModel> TextModel::load(const engine::EngineOptions& given) {
   }
   LATHE_TRY(model.preprocess, base::file_content(media::read_preprocess_config(given.model)));
   LATHE_TRY(model.defaults, models::read_generation_config(given.model));
+  LATHE_TRY_VOID(check_defaults(given.model, model.defaults));
+  LATHE_TRY_VOID(check_stop_tokens(given.model + "/generation_config.json", model.defaults.eos, *model.tokenizer));
+  if (model.chat) {
+    if (const auto split = split_tokens(given.model, *model.chat, *model.tokenizer); !split.empty()) {
+      base::log(base::LogLevel::kWarning, "{}/tokenizer.json lacks control tokens of the chat template, which will be cut into pieces: {}",
+                given.model, fmt::join(split, " "));
+    }
+  }
   engine::EngineOptions options = given;
   options.sampled_vocabulary = model.tokenizer->vocab_size();
   LATHE_TRY(model.engine, engine::Engine::create(options));

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <random>
 
 #include "models/generation_config.h"
@@ -387,6 +388,24 @@ TEST(GenerationConfig, ReadsDefaults) {
   EXPECT_EQ(parse_generation_config(*config::parse_json(R"({"do_sample":false})"))->temperature, 0.0);
   expect_parts(parse_generation_config(*config::parse_json(R"({"temperature":-1})")).error().message, {"temperature", "-1"});
   expect_parts(parse_generation_config(*config::parse_json(R"({"top_p":1.5})")).error().message, {"top_p", "1.5"});
+}
+
+TEST(GenerationConfig, KeysThatChangeTheTextAreUsedOrNamed) {
+  const auto used = parse_generation_config(*config::parse_json(
+      R"({"min_p":0.1,"repetition_penalty":1.2,"presence_penalty":-1,"frequency_penalty":2,"max_new_tokens":7,"num_beams":1,"typical_p":1.0,
+          "min_length":null,"suppress_tokens":[]})"));
+  ASSERT_TRUE(used.has_value()) << used.error().message;
+  EXPECT_EQ(used->min_p, 0.1);
+  EXPECT_EQ(used->repetition_penalty, 1.2);
+  EXPECT_EQ(used->presence_penalty, -1.0);
+  EXPECT_EQ(used->frequency_penalty, 2.0);
+  EXPECT_EQ(used->max_tokens, 7);
+  EXPECT_TRUE(used->warnings.empty());
+  const auto named = parse_generation_config(*config::parse_json(R"({"num_beams":4,"suppress_tokens":[1],"typical_p":0.5})"));
+  ASSERT_TRUE(named.has_value()) << named.error().message;
+  ASSERT_EQ(named->warnings.size(), 3u);
+  for (size_t i = 0; i < 3; ++i) expect_parts(named->warnings[i], {std::array{"typical_p is 0.5", "num_beams is 4", "suppress_tokens is [1]"}[i]});
+  expect_parts(parse_generation_config(*config::parse_json(R"({"max_new_tokens":0})")).error().message, {"max_new_tokens", "0"});
 }
 
 }  // namespace

@@ -27,7 +27,7 @@ Result<const FamilyEntry*> find_family(const std::string& path) {
   if (!base::file_exists(path)) return err(Code::kNotFound, "there is no model at '{}': No such file or directory", path);
   const std::string file = base::is_directory(path) ? path + "/config.json" : path;
   LATHE_TRY(const config::Json json, config::read_json_file(file, base::kLimits.config_bytes));
-  if (!json.is_object()) return err(Code::kDataLoss, "{}: the config is {}, expected an object", file, json.kind_name());
+  if (!json.is_object()) return err(Code::kDataLoss, "{}: the config is {}, expected an object with model_type", file, json.kind_name());
   const config::Json* const type = json.find("model_type");
   if (type == nullptr) return err(Code::kDataLoss, "{}: model_type is missing, expected a string", file);
   if (!type->is_string()) return err(Code::kDataLoss, "{}: model_type is {}, expected a string", file, type->dump());

@@ -306,6 +306,22 @@ TEST(ChatTemplate, LoadsFromAFolder) {
   loaded = ChatTemplate::load(folder);
   ASSERT_FALSE(loaded);
   EXPECT_EQ(loaded.error().message, folder + "/chat_template.jinja: chat template line 2: the tag is never closed by '}}'");
+
+  // What fails while it runs is the file's fault, unless the template itself refuses its input.
+  const config::Json messages(config::Json::Array{});
+  for (const auto& [source, code, words] : {std::tuple{"{{ foo.bar }}", Code::kDataLoss, "/chat_template.jinja: chat template line 1: "},
+                                            std::tuple{"\n{{ 1 / 0 }}", Code::kDataLoss, "/chat_template.jinja: chat template line 2: "},
+                                            std::tuple{"{% for i in range(0, 1, 0) %}{% endfor %}", Code::kDataLoss, "/chat_template.jinja: "},
+                                            std::tuple{"{{ raise_exception('not so') }}", Code::kInvalidArgument, "line 1: not so"},
+                                            std::tuple{"{{ raise_exception() }}", Code::kInvalidArgument, "refuses this input"}}) {
+    write("chat_template.jinja", source);
+    loaded = ChatTemplate::load(folder);
+    ASSERT_TRUE(loaded) << loaded.error().message;
+    const auto text = loaded->render({.messages = &messages});
+    ASSERT_FALSE(text) << source;
+    EXPECT_EQ(text.error().code, code) << source;
+    EXPECT_NE(text.error().message.find(words), std::string::npos) << text.error().message;
+  }
   std::filesystem::remove_all(folder);
 }
 
@@ -314,7 +330,7 @@ TEST(ChatTemplate, WrongInputIsAnError) {
   EXPECT_EQ(render(chat, "{}"), "ERROR: messages must be an array, not an object");
   EXPECT_EQ(render(chat, "[3]"), "ERROR: message 0 must be an object, not an integer");
   EXPECT_EQ(render(chat, R"([{"role":"assistant","content":"","tool_calls":[{"function":{"name":"f","arguments":"{broken"}}]}])"),
-            "ERROR: chat template line 55: a string has no method 'items'");
+            std::string("ERROR: ") + kBuiltin + "/chat_template.jinja: chat template line 55: a string has no method 'items'");
 }
 
 /// A long conversation with many runs of tools: work grows with its square in this template, but must stay far below the limit.
