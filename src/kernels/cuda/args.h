@@ -289,6 +289,7 @@ inline AttendParts attend_parts(const AttendArgs& a, void* memory, int32_t rows)
   return p;
 }
 enum class AttendRung : int32_t { kAuto, kFew, kMany };  ///< same bits
+inline bool few_rows(const AttendParts& p, AttendRung rung) { return rung == AttendRung::kAuto ? p.rows <= 2 : rung == AttendRung::kFew; }
 void launch_mla_attend_parts(const AttendParts& args, AttendRung rung, void* stream);
 void launch_attend_weights(const AttendParts& args, AttendRung rung, void* stream);  ///< its two halves
 void launch_attend_sums(const AttendParts& args, AttendRung rung, void* stream);

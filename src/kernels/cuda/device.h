@@ -80,6 +80,9 @@ __device__ __forceinline__ float swiglu_value(float gate, float up, float limit)
   return static_cast<float>(g / (1.0 + exp(-g)) * u);
 }
 
+/// The larger number; a NaN is left out.
+__device__ __forceinline__ float larger(float a, float b) { return b > a ? b : a; }
+
 /// The sequence that row t belongs to: the last one that begins at or before t and is not empty.
 __device__ __forceinline__ int sequence_of(const Batch& batch, int t) {
   int low = 0;
