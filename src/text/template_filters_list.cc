@@ -56,8 +56,14 @@ Result<Value> reverse(Runtime& r, const Value& input, const CallArgs& args) {
   return r.string(std::move(out));
 }
 
-/// The attribute a filter works on, or the element itself.
-Result<Value> key_of(Runtime& r, const Value& element, const Value* path, bool fold_case, const Value* missing = nullptr) {
+/// What of an element a filter works on.
+struct Key {
+  const Value* path = nullptr;     ///< an attribute; null or none: the element itself
+  bool fold_case = false;          ///< strings in lower case
+  const Value* missing = nullptr;  ///< what stands for an attribute that is not there
+};
+Result<Value> key_of(Runtime& r, const Value& element, const Key& of) {
+  const auto& [path, fold_case, missing] = of;
   Value key = element;
   if (path != nullptr && !path->is_none()) {
     if (path->is_int()) {
@@ -102,7 +108,7 @@ Result<Value> sort(Runtime& r, const Value& input, const CallArgs& args) {
   const bool fold = bound[1] == nullptr || !bound[1]->truthy();
   std::vector<Value> keys;
   for (const Value& element : list->items) {
-    LATHE_TRY(Value key, key_of(r, element, bound[2], fold));
+    LATHE_TRY(Value key, key_of(r, element, {.path = bound[2], .fold_case = fold}));
     keys.push_back(std::move(key));
   }
   LATHE_TRY(const std::vector<size_t> order, sorted_order(r, keys, bound[0] != nullptr && bound[0]->truthy()));
@@ -125,7 +131,7 @@ Result<Value> dict_sort(Runtime& r, const Value& input, const CallArgs& args) {
   const bool fold = bound[0] == nullptr || !bound[0]->truthy();
   std::vector<Value> keys;
   for (const auto& entry : dict->entries()) {
-    LATHE_TRY(Value key, key_of(r, by_value ? entry.second : entry.first, nullptr, fold));
+    LATHE_TRY(Value key, key_of(r, by_value ? entry.second : entry.first, {.fold_case = fold}));
     keys.push_back(std::move(key));
   }
   LATHE_TRY(const std::vector<size_t> order, sorted_order(r, keys, bound[2] != nullptr && bound[2]->truthy()));
@@ -145,7 +151,7 @@ Result<Value> unique(Runtime& r, const Value& input, const CallArgs& args) {
   std::vector<Value> seen_others;
   std::vector<Value> kept;
   for (const Value& element : list->items) {
-    LATHE_TRY(const Value key, key_of(r, element, bound[1], fold));
+    LATHE_TRY(const Value key, key_of(r, element, {.path = bound[1], .fold_case = fold}));
     bool fresh = true;
     if (const MarkedText* text = key.string()) {
       LATHE_TRY_VOID(r.charge(8 + key.weight()));
@@ -179,7 +185,7 @@ Result<Value> map(Runtime& r, const Value& input, const CallArgs& args) {
     LATHE_TRY(const auto bound, bind(r, args, {"attribute", "default"}));
     if (bound[0] == nullptr) return r.fail("'map' needs the name of a filter or attribute=…");
     for (const Value& element : list->items) {
-      LATHE_TRY(Value key, key_of(r, element, bound[0], false, bound[1]));
+      LATHE_TRY(Value key, key_of(r, element, {.path = bound[0], .missing = bound[1]}));
       if (key.is_undefined() && bound[1] != nullptr) key = *bound[1];
       mapped.push_back(std::move(key));
     }
@@ -201,7 +207,10 @@ Result<Value> map(Runtime& r, const Value& input, const CallArgs& args) {
 }
 
 /// select, reject (test, …) and selectattr, rejectattr (attribute, test, …); without a test: what is true.
-Result<Value> choose(Runtime& r, const Value& input, const CallArgs& args, bool by_attribute, bool wanted) {
+enum class By : uint8_t { kElement, kAttribute };
+enum class Keep : uint8_t { kWhatHolds, kWhatDoesNot };
+Result<Value> choose(Runtime& r, const Value& input, const CallArgs& args, By by, Keep keep) {
+  const bool by_attribute = by == By::kAttribute;
   LATHE_TRY(const ListPtr list, elements_or_empty(r, input));
   const Value* attribute = nullptr;
   if (by_attribute) {
@@ -222,20 +231,20 @@ Result<Value> choose(Runtime& r, const Value& input, const CallArgs& args, bool 
   std::vector<Value> kept;
   for (const Value& element : list->items) {
     LATHE_TRY_VOID(r.charge(4));
-    LATHE_TRY(const Value key, key_of(r, element, attribute, false));
+    LATHE_TRY(const Value key, key_of(r, element, {.path = attribute}));
     bool holds = key.truthy();
     if (test != nullptr) {
       LATHE_TRY(const Value result, test(r, key, rest));
       holds = result.truthy();
     }
-    if (holds == wanted) kept.push_back(element);
+    if (holds == (keep == Keep::kWhatHolds)) kept.push_back(element);
   }
   return r.list(std::move(kept));
 }
-Result<Value> select(Runtime& r, const Value& input, const CallArgs& args) { return choose(r, input, args, false, true); }
-Result<Value> reject(Runtime& r, const Value& input, const CallArgs& args) { return choose(r, input, args, false, false); }
-Result<Value> selectattr(Runtime& r, const Value& input, const CallArgs& args) { return choose(r, input, args, true, true); }
-Result<Value> rejectattr(Runtime& r, const Value& input, const CallArgs& args) { return choose(r, input, args, true, false); }
+Result<Value> select(Runtime& r, const Value& input, const CallArgs& args) { return choose(r, input, args, By::kElement, Keep::kWhatHolds); }
+Result<Value> reject(Runtime& r, const Value& input, const CallArgs& args) { return choose(r, input, args, By::kElement, Keep::kWhatDoesNot); }
+Result<Value> selectattr(Runtime& r, const Value& input, const CallArgs& args) { return choose(r, input, args, By::kAttribute, Keep::kWhatHolds); }
+Result<Value> rejectattr(Runtime& r, const Value& input, const CallArgs& args) { return choose(r, input, args, By::kAttribute, Keep::kWhatDoesNot); }
 
 Result<Value> join(Runtime& r, const Value& input, const CallArgs& args) {
   LATHE_TRY(const auto bound, bind(r, args, {"d", "attribute"}));
@@ -246,7 +255,7 @@ Result<Value> join(Runtime& r, const Value& input, const CallArgs& args) {
   }
   MarkedText out;
   for (size_t i = 0; i < list->items.size(); ++i) {
-    LATHE_TRY(const Value part, key_of(r, list->items[i], bound[1], false));
+    LATHE_TRY(const Value part, key_of(r, list->items[i], {.path = bound[1]}));
     if (i > 0) append(out, separator);
     LATHE_TRY_VOID(r.charge(4 + (i > 0 ? separator.text.size() / 8 + separator.literal.size() : 0)));
     LATHE_TRY_VOID(r.append_text(out, part));
@@ -259,7 +268,7 @@ Result<Value> sum(Runtime& r, const Value& input, const CallArgs& args) {
   LATHE_TRY(const ListPtr list, r.elements(input));
   Value total = bound[1] == nullptr ? Value(int64_t{0}) : *bound[1];
   for (const Value& element : list->items) {
-    LATHE_TRY(const Value key, key_of(r, element, bound[0], false));
+    LATHE_TRY(const Value key, key_of(r, element, {.path = bound[0]}));
     LATHE_TRY_VOID(r.charge(2));
     LATHE_TRY(total, add(r, total, key));
   }
@@ -272,9 +281,9 @@ Result<Value> extreme(Runtime& r, const Value& input, const CallArgs& args, bool
   if (list->items.empty()) return Value();
   const bool fold = bound[0] == nullptr || !bound[0]->truthy();
   size_t best = 0;
-  LATHE_TRY(Value best_key, key_of(r, list->items[0], bound[1], fold));
+  LATHE_TRY(Value best_key, key_of(r, list->items[0], {.path = bound[1], .fold_case = fold}));
   for (size_t i = 1; i < list->items.size(); ++i) {
-    LATHE_TRY(Value key, key_of(r, list->items[i], bound[1], fold));
+    LATHE_TRY(Value key, key_of(r, list->items[i], {.path = bound[1], .fold_case = fold}));
     LATHE_TRY_VOID(r.charge(2));
     LATHE_TRY(const bool better, largest ? r.before(best_key, key) : r.before(key, best_key));
     if (!better) continue;

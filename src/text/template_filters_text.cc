@@ -48,7 +48,7 @@ Result<Value> replace_filter(Runtime& r, const Value& input, const CallArgs& arg
   if (bound[2] != nullptr && !bound[2]->is_none()) {
     LATHE_TRY(count, int_argument(r, bound[2], "count", -1));
   }
-  return replaced(r, text, from.text, to, count);
+  return replaced(r, text, {.from = from.text, .to = to, .count_max = count});
 }
 
 Result<Value> indent(Runtime& r, const Value& input, const CallArgs& args) {

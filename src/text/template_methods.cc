@@ -28,7 +28,7 @@ Result<Value> stripped(Runtime& r, const MarkedText& self, const CallArgs& args,
   return r.string(substring(self, kept.begin, kept.end));
 }
 
-Result<Value> split_method(Runtime& r, const MarkedText& self, const CallArgs& args, bool from_right) {
+Result<Value> split_method(Runtime& r, const MarkedText& self, const CallArgs& args, Splitting::From from) {
   LATHE_TRY(const auto bound, bind(r, args, {"sep", "maxsplit"}));
   LATHE_TRY(const int64_t count, int_argument(r, bound[1], "maxsplit", -1));
   std::string_view separator;
@@ -37,14 +37,15 @@ Result<Value> split_method(Runtime& r, const MarkedText& self, const CallArgs& a
     if (given->text.empty()) return r.fail("an empty separator splits nothing");
     separator = given->text;
   }
-  if (from_right && separator.empty() && count >= 0) return r.fail("'rsplit' with a count needs a separator");
+  if (from == Splitting::From::kRight && separator.empty() && count >= 0) return r.fail("'rsplit' with a count needs a separator");
   if (separator.empty()) {
     LATHE_TRY_VOID(r.charge(self.text.size()));
   } else {
     LATHE_TRY_VOID(r.charge_search(self.text, separator));
   }
+  const Splitting how{.separator = separator, .count_max = count, .from = from};
   std::vector<MarkedText> texts;
-  if (!split_text(texts, self, separator, count, from_right, [&](uint64_t units) { return r.pay(units); })) return r.out_of_budget();
+  if (!split_text(texts, self, how, [&](uint64_t units) { return r.pay(units); })) return r.out_of_budget();
   std::vector<Value> pieces;
   pieces.reserve(texts.size());
   for (MarkedText& piece : texts) {
@@ -73,16 +74,19 @@ Result<Value> replace_method(Runtime& r, const MarkedText& self, const CallArgs&
   LATHE_TRY(const MarkedText* from, string_argument(r, bound[0], "old"));
   LATHE_TRY(const MarkedText* to, string_argument(r, bound[1], "new"));
   LATHE_TRY(const int64_t count, int_argument(r, bound[2], "count", -1));
-  return replaced(r, self, from->text, *to, count);
+  return replaced(r, self, {.from = from->text, .to = *to, .count_max = count});
 }
 
-/// find, rfind, index: the position in code points, -1 or an error if there is none.
-Result<Value> position(Runtime& r, const MarkedText& self, const CallArgs& args, bool last, bool must) {
+enum class Hit : uint8_t { kFirst, kLast };
+enum class NoHit : uint8_t { kMinusOne, kError };
+
+/// find, rfind, index: the position in code points.
+Result<Value> position(Runtime& r, const MarkedText& self, const CallArgs& args, Hit which, NoHit otherwise) {
   LATHE_TRY(const auto bound, bind(r, args, {"sub"}));
   LATHE_TRY(const MarkedText* part, string_argument(r, bound[0], "sub"));
   LATHE_TRY_VOID(r.charge_search(self.text, part->text));
   size_t hit = find_text(self.text, part->text);
-  if (last && hit != std::string::npos) {
+  if (which == Hit::kLast && hit != std::string::npos) {
     for (size_t next = hit; next != std::string::npos && !part->text.empty(); next = find_text(self.text, part->text, next + 1)) {
       LATHE_TRY_VOID(r.charge(kHitUnits + part->text.size()));  // hits may overlap, and each search looks at all of it
       hit = next;
@@ -91,7 +95,7 @@ Result<Value> position(Runtime& r, const MarkedText& self, const CallArgs& args,
   }
   LATHE_TRY_VOID(r.charge(hit == std::string::npos ? 0 : hit / 2));
   if (hit != std::string::npos) return Value::size(count_code_points(std::string_view(self.text).substr(0, hit)));
-  if (must) return r.fail("the string has no '{}'", part->text.substr(0, 40));
+  if (otherwise == NoHit::kError) return r.fail("the string has no '{}'", part->text.substr(0, 40));
   return Value(int64_t{-1});
 }
 
@@ -155,9 +159,9 @@ constexpr NamedMethod kStringMethods[] = {
     {"capitalize", [](Runtime& r, const MarkedText& s, const CallArgs& a) { return cased(r, s, a, Case::kCapitalize); }},
     {"count", count_method},
     {"endswith", [](Runtime& r, const MarkedText& s, const CallArgs& a) { return has_end(r, s, a, false); }},
-    {"find", [](Runtime& r, const MarkedText& s, const CallArgs& a) { return position(r, s, a, false, false); }},
+    {"find", [](Runtime& r, const MarkedText& s, const CallArgs& a) { return position(r, s, a, Hit::kFirst, NoHit::kMinusOne); }},
     {"format", [](Runtime& r, const MarkedText& s, const CallArgs& a) { return format_braces(r, s, a); }},
-    {"index", [](Runtime& r, const MarkedText& s, const CallArgs& a) { return position(r, s, a, false, true); }},
+    {"index", [](Runtime& r, const MarkedText& s, const CallArgs& a) { return position(r, s, a, Hit::kFirst, NoHit::kError); }},
     {"isalnum", [](Runtime& r, const MarkedText& s,
                    const CallArgs& a) { return all_characters(r, s, a, [](char32_t p) { return is_digit(p) || is_letter(p); }); }},
     {"isalpha", [](Runtime& r, const MarkedText& s, const CallArgs& a) { return all_characters(r, s, a, is_letter); }},
@@ -171,10 +175,10 @@ constexpr NamedMethod kStringMethods[] = {
     {"removeprefix", [](Runtime& r, const MarkedText& s, const CallArgs& a) { return without_end(r, s, a, true); }},
     {"removesuffix", [](Runtime& r, const MarkedText& s, const CallArgs& a) { return without_end(r, s, a, false); }},
     {"replace", replace_method},
-    {"rfind", [](Runtime& r, const MarkedText& s, const CallArgs& a) { return position(r, s, a, true, false); }},
-    {"rsplit", [](Runtime& r, const MarkedText& s, const CallArgs& a) { return split_method(r, s, a, true); }},
+    {"rfind", [](Runtime& r, const MarkedText& s, const CallArgs& a) { return position(r, s, a, Hit::kLast, NoHit::kMinusOne); }},
+    {"rsplit", [](Runtime& r, const MarkedText& s, const CallArgs& a) { return split_method(r, s, a, Splitting::From::kRight); }},
     {"rstrip", [](Runtime& r, const MarkedText& s, const CallArgs& a) { return stripped(r, s, a, Side::kRight); }},
-    {"split", [](Runtime& r, const MarkedText& s, const CallArgs& a) { return split_method(r, s, a, false); }},
+    {"split", [](Runtime& r, const MarkedText& s, const CallArgs& a) { return split_method(r, s, a, Splitting::From::kLeft); }},
     {"splitlines",
      [](Runtime& r, const MarkedText& s, const CallArgs& a) -> Result<Value> {
        LATHE_TRY_VOID(bind(r, a, {}));

@@ -160,7 +160,7 @@ Result<Value> format_percent(Runtime& runtime, const MarkedText& format, const V
 Result<Value> format_braces(Runtime& runtime, const MarkedText& format, const CallArgs& args);
 
 /// text.replace(from, to, count_max), paid for.
-Result<Value> replaced(Runtime& runtime, const MarkedText& text, std::string_view from, const MarkedText& to, int64_t count_max);
+Result<Value> replaced(Runtime& runtime, const MarkedText& text, const Replacement& what);
 
 /// a + b, as `+` in an expression.
 Result<Value> add(Runtime& runtime, const Value& a, const Value& b);

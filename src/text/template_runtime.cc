@@ -334,10 +334,10 @@ Result<Value> arithmetic(Runtime& runtime, Op op, const Value& a, const Value& b
   return runtime.fail("'{}' between {} and {}", symbol(op), a.kind_name(), b.kind_name());
 }
 
-Result<Value> replaced(Runtime& runtime, const MarkedText& text, std::string_view from, const MarkedText& to, int64_t count_max) {
-  LATHE_TRY_VOID(runtime.charge_search(text.text, from));
+Result<Value> replaced(Runtime& runtime, const MarkedText& text, const Replacement& what) {
+  LATHE_TRY_VOID(runtime.charge_search(text.text, what.from));
   MarkedText out;
-  switch (replace_text(out, text, from, to, count_max, runtime.bytes_max(), [&](uint64_t units) { return runtime.pay(units); })) {
+  switch (replace_text(out, text, what, runtime.bytes_max(), [&](uint64_t units) { return runtime.pay(units); })) {
     case Replaced::kTooLarge: return runtime.too_large();
     case Replaced::kNotPaid: return runtime.out_of_budget();
     case Replaced::kDone: break;

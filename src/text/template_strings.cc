@@ -145,8 +145,8 @@ size_t find_text(std::string_view text, std::string_view needle, size_t from) {
   }
 }
 
-Replaced replace_text(MarkedText& out, const MarkedText& text, std::string_view from, const MarkedText& to, int64_t count_max, size_t bytes_max,
-                      Pay pay) {
+Replaced replace_text(MarkedText& out, const MarkedText& text, const Replacement& what, size_t bytes_max, Pay pay) {
+  const auto& [from, to, count_max] = what;
   const uint64_t hit_units = kHitUnits + from.size() / 8 + to.text.size() / 8 + to.literal.size();
   size_t at = 0;
   for (int64_t count = 0; count_max < 0 || count < count_max; ++count) {
@@ -165,7 +165,9 @@ Replaced replace_text(MarkedText& out, const MarkedText& text, std::string_view 
   return out.text.size() <= bytes_max ? Replaced::kDone : Replaced::kTooLarge;
 }
 
-bool split_text(std::vector<MarkedText>& pieces, const MarkedText& text, std::string_view separator, int64_t count_max, bool from_right, Pay pay) {
+bool split_text(std::vector<MarkedText>& pieces, const MarkedText& text, const Splitting& how, Pay pay) {
+  const auto& [separator, count_max, from] = how;
+  const bool from_right = from == Splitting::From::kRight;
   if (separator.empty()) return split_at_spaces(pieces, text, count_max, pay);
   std::vector<size_t> hits;
   for (size_t hit = find_text(text.text, separator); hit != std::string_view::npos; hit = find_text(text.text, separator, hit + separator.size())) {

@@ -42,11 +42,20 @@ inline constexpr uint64_t kHitUnits = 8;
 inline constexpr uint64_t kPieceUnits = 16;
 
 enum class Replaced : uint8_t { kDone, kTooLarge, kNotPaid };
-/// Python's str.replace; `count_max` < 0: all. kTooLarge if the result exceeds `bytes_max`.
-Replaced replace_text(MarkedText& out, const MarkedText& text, std::string_view from, const MarkedText& to, int64_t count_max, size_t bytes_max,
-                      Pay pay);
-/// Python's str.split(separator, count_max), or with an empty separator split() by runs of whitespace. False if it was not paid.
-bool split_text(std::vector<MarkedText>& pieces, const MarkedText& text, std::string_view separator, int64_t count_max, bool from_right, Pay pay);
+struct Replacement {
+  std::string_view from;
+  const MarkedText& to;
+  int64_t count_max = -1;  ///< < 0: all
+};
+/// Python's str.replace. kTooLarge if the result exceeds `bytes_max`.
+Replaced replace_text(MarkedText& out, const MarkedText& text, const Replacement& what, size_t bytes_max, Pay pay);
+struct Splitting {
+  std::string_view separator;  ///< empty: runs of whitespace
+  int64_t count_max = -1;      ///< < 0: all
+  enum class From : uint8_t { kLeft, kRight } from = From::kLeft;
+};
+/// Python's str.split, and str.rsplit from the right. False if it was not paid.
+bool split_text(std::vector<MarkedText>& pieces, const MarkedText& text, const Splitting& how, Pay pay);
 bool split_lines(std::vector<MarkedText>& lines, const MarkedText& text, Pay pay);
 
 /// kTitle is Python's str.title, kWords the `title` filter, which knows fewer word borders.
