@@ -74,10 +74,13 @@ void bind_settings(CLI::App& verb, CommandLine& line, const std::vector<std::str
       ->type_name("FILE");
 }
 
+enum class Positional : uint8_t { kModel, kNone };
+
 CLI::App* add_verb(CLI::App& app, CommandLine& line, const std::string& name, const std::string& help, const std::vector<std::string>& groups,
-                   bool model = true) {
+                   Positional positional = Positional::kModel) {
   CLI::App* verb = app.add_subcommand(name, help);
-  if (model) verb->add_option("MODEL", line.model, "Model directory (default: the built-in model); -m is the same.")->type_name("");
+  if (positional == Positional::kModel)
+    verb->add_option("MODEL", line.model, "Model directory (default: the built-in model); -m is the same.")->type_name("");
   bind_settings(*verb, line, groups);
   return verb;
 }
@@ -144,8 +147,8 @@ void add_bench(CLI::App& app, CommandLine& line) {
   BenchOptions& bench = line.bench;
   CLI::App* verb = app.add_subcommand("bench", "Speed, against the floors of this machine measured in the same run.");
   verb->require_subcommand(1);
-  const auto add = [&](const char* name, const char* help, bool model) {
-    CLI::App* suite = add_verb(*verb, line, name, help, {"engine", "log"}, model);
+  const auto add = [&](const char* name, const char* help, Positional positional) {
+    CLI::App* suite = add_verb(*verb, line, name, help, {"engine", "log"}, positional);
     suite->callback([&bench, name] { bench.suite = name; });
     suite->add_flag("--json", bench.json, "As JSON, with every sample.");
     return suite;
@@ -154,14 +157,14 @@ void add_bench(CLI::App& app, CommandLine& line) {
     suite->add_option("--baseline", bench.baseline, "Report (--json) to compare with; default: what is recorded for this machine.")
         ->type_name("FILE");
   };
-  CLI::App* ops = add("ops", "Every op at the sizes of a model: time, floor, reference, work done over work needed.", false);
+  CLI::App* ops = add("ops", "Every op at the sizes of a model: time, floor, reference, work done over work needed.", Positional::kNone);
   ops->add_option("--op", bench.op, "Only this op.")->type_name("NAME");
   ops->add_option("--shapes", bench.shapes, "model (the built-in one), published or all.")->check(CLI::IsMember({"model", "published", "all"}));
   ops->add_option("--tokens", bench.tokens, "Rows of a call.")->type_name("N,N,…");
   ops->add_flag("--no-reference", bench.no_reference, "Do not time the reference.");
   add_baseline(ops);
 
-  CLI::App* model = add("model", "Tokens per second of prompts and of decoding, and where the time goes.", true);
+  CLI::App* model = add("model", "Tokens per second of prompts and of decoding, and where the time goes.", Positional::kModel);
   model->add_option("--prompt", bench.prompts, "Lengths of prompts.")->type_name("N,N,…");
   model->add_option("--batch", bench.batches, "Sequences that decode together.")->type_name("B,B,…");
   model->add_option("--decode-context", bench.decode_context, "Tokens of each sequence before it decodes.")
@@ -174,7 +177,8 @@ void add_bench(CLI::App& app, CommandLine& line) {
   add_baseline(model);
 
   CLI::App* ab =
-      add("ab", "Two programs or settings in pairs: how many times faster B is, with a 95 % interval: bench ab '--isa avx2' '--isa avx512'.", false);
+      add("ab", "Two programs or settings in pairs: how many times faster B is, with a 95 % interval: bench ab '--isa avx2' '--isa avx512'.",
+          Positional::kNone);
   ab->add_option("--a,A", bench.a, "Program, flags, or both, as one word: 'build/other/lathe --isa avx2'.")->required()->type_name("");
   ab->add_option("--b,B", bench.b, "Likewise.")->required()->type_name("");
   ab->add_option("--verb-args", bench.arguments, "Flags of bench model for both, as one word: '--prompt 512 --batch 1'.")->type_name("FLAGS");

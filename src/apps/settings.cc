@@ -14,18 +14,25 @@ using config::SettingCost;
 using config::SettingSpec;
 using config::SettingType;
 
-SettingSpec integer(std::string name, std::string unit, int64_t value, double min, double max, SettingCost cost, std::string help,
-                    std::vector<std::string> aliases = {}) {
-  return {.name = std::move(name),
+struct Integer {
+  std::string name, unit;
+  int64_t value;
+  double min, max;
+  SettingCost cost;
+  std::string help;
+  std::vector<std::string> aliases;
+};
+SettingSpec integer(Integer of) {
+  return {.name = std::move(of.name),
           .type = SettingType::kInt,
-          .unit = std::move(unit),
-          .default_value = value,
-          .min = min,
-          .max = max,
+          .unit = std::move(of.unit),
+          .default_value = of.value,
+          .min = of.min,
+          .max = of.max,
           .choices = {},
-          .cost = cost,
-          .help = std::move(help),
-          .aliases = std::move(aliases)};
+          .cost = of.cost,
+          .help = std::move(of.help),
+          .aliases = std::move(of.aliases)};
 }
 SettingSpec number(std::string name, double value, double min, double max, std::string help, std::vector<std::string> aliases) {
   return {.name = std::move(name),
@@ -83,32 +90,69 @@ void declare_engine(config::SettingRegistry& r) {
                    {"dtype"}));
   r.declare(choice("engine.mla-prefill", "absorbed", {"absorbed", "expanded"}, "How prompts attend to latents; decoding is always absorbed.",
                    {"mla-prefill"}));
-  r.declare(
-      integer("engine.threads", "threads", 0, 0, 4096, SettingCost::kRestart, "Worker threads; 0: one per available processor.", {"threads", "t"}));
+  r.declare(integer({.name = "engine.threads",
+                     .unit = "threads",
+                     .value = 0,
+                     .min = 0,
+                     .max = 4096,
+                     .cost = SettingCost::kRestart,
+                     .help = "Worker threads; 0: one per available processor.",
+                     .aliases = {"threads", "t"}}));
   r.declare(text("engine.isa", "Instruction set to use instead of the best one: scalar, avx2, avx512, avx512_vnni, avx512_bf16.", {"isa"}));
   r.declare(text("engine.kernel", "Kernels to use instead of the chosen ones: op=variant, separated by commas.", {"kernel"}));
   r.declare(flag("engine.no-fallback", "Refuse to run when an op has no kernel of its own.", {"no-fallback"}));
-  r.declare(integer("engine.context", "tokens", 8192, 1, 16777216, SettingCost::kReload,
-                    "Tokens of prompt and answer together that a sequence can hold.", {"context", "ctx-size", "max-model-len", "c"}));
-  r.declare(integer("engine.batch-tokens", "tokens", 512, 1, 65536, SettingCost::kReload,
-                    "Rows of one step: prompts are read in chunks of at most this many tokens.", {"batch-tokens", "batch-size", "b"}));
+  r.declare(integer({.name = "engine.context",
+                     .unit = "tokens",
+                     .value = 8192,
+                     .min = 1,
+                     .max = 16777216,
+                     .cost = SettingCost::kReload,
+                     .help = "Tokens of prompt and answer together that a sequence can hold.",
+                     .aliases = {"context", "ctx-size", "max-model-len", "c"}}));
+  r.declare(integer({.name = "engine.batch-tokens",
+                     .unit = "tokens",
+                     .value = 512,
+                     .min = 1,
+                     .max = 65536,
+                     .cost = SettingCost::kReload,
+                     .help = "Rows of one step: prompts are read in chunks of at most this many tokens.",
+                     .aliases = {"batch-tokens", "batch-size", "b"}}));
 }
 
 void declare_sampling(config::SettingRegistry& r) {
   r.declare(number("sampling.temperature", 1, 0, 100, "0: greedy. Not given: the model's own default.", {"temperature", "temp"}));
   r.declare(
       number("sampling.top-p", 1, 0, 1, "Keep the most likely tokens up to this sum of probability. Not given: the model's own default.", {"top-p"}));
-  r.declare(integer("sampling.top-k", "tokens", 0, 0, 1048576, SettingCost::kHot,
-                    "Keep this many most likely tokens; 0: all. Not given: the model's own default.", {"top-k"}));
+  r.declare(integer({.name = "sampling.top-k",
+                     .unit = "tokens",
+                     .value = 0,
+                     .min = 0,
+                     .max = 1048576,
+                     .cost = SettingCost::kHot,
+                     .help = "Keep this many most likely tokens; 0: all. Not given: the model's own default.",
+                     .aliases = {"top-k"}}));
   r.declare(number("sampling.min-p", 0, 0, 0.999,
                    "Drop tokens less likely than this share of the most likely one. Not given: the model's own default.", {"min-p"}));
-  r.declare(integer("sampling.seed", "", 0, 0, 9.2e18, SettingCost::kHot, "Same seed, same text.", {"seed", "s"}));
+  r.declare(integer({.name = "sampling.seed",
+                     .unit = "",
+                     .value = 0,
+                     .min = 0,
+                     .max = 9.2e18,
+                     .cost = SettingCost::kHot,
+                     .help = "Same seed, same text.",
+                     .aliases = {"seed", "s"}}));
   r.declare(number("sampling.repetition-penalty", 1, 0.01, 10, "Weakens ids that occurred in prompt or answer. Not given: the model's own default.",
                    {"repetition-penalty", "repeat-penalty"}));
   r.declare(number("sampling.presence-penalty", 0, -2, 2, "Subtracted once from ids of the answer.", {"presence-penalty"}));
   r.declare(number("sampling.frequency-penalty", 0, -2, 2, "Subtracted from ids of the answer per occurrence.", {"frequency-penalty"}));
-  r.declare(integer("sampling.max-tokens", "tokens", 1024, 1, 16777216, SettingCost::kHot, "Longest answer. Not given: the model's own default.",
-                    {"max-tokens", "n-predict", "n"}));
+  r.declare(integer({.name = "sampling.max-tokens",
+                     .unit = "tokens",
+                     .value = 1024,
+                     .min = 1,
+                     .max = 16777216,
+                     .cost = SettingCost::kHot,
+                     .help = "Longest answer. Not given: the model's own default.",
+                     .aliases = {"max-tokens", "n-predict", "n"}}));
 }
 
 void declare_log(config::SettingRegistry& r) {
@@ -201,12 +245,21 @@ int64_t max_tokens(const config::Settings& settings, const models::GenerationDef
 
 namespace {
 
-/// The first of the places where a folder that comes with the program may lie.
-Result<std::string> find_folder(const char* what, const char* variable, const std::string& name, const std::string& in_source,
-                                const std::string& file) {
+/// A folder that comes with the program.
+struct Folder {
+  const char* what;       ///< for a message
+  const char* variable;   ///< of the environment, that names another one
+  const char* name;       ///< beside the program
+  const char* in_source;  ///< in the tree that the program was built from
+  const char* file;       ///< that it holds
+};
+
+/// The first of the places where it may lie.
+Result<std::string> find_folder(const Folder& folder) {
+  const auto& [what, variable, name, in_source, file] = folder;
   if (const char* given = std::getenv(variable); given != nullptr && *given != '\0') return std::string(given);
   const std::string beside = program_directory();
-  for (const std::string& path : {fmt::format("{}/{}", beside, name), fmt::format("{}/../share/lathe/{}", beside, name), in_source}) {
+  for (const std::string& path : {fmt::format("{}/{}", beside, name), fmt::format("{}/../share/lathe/{}", beside, name), std::string(in_source)}) {
     if (base::file_exists(fmt::format("{}/{}", path, file))) return path;
   }
   return err(Code::kNotFound, "{} was not found beside the program or in {}; set {} to its folder", what, in_source, variable);
@@ -215,11 +268,19 @@ Result<std::string> find_folder(const char* what, const char* variable, const st
 }  // namespace
 
 Result<std::string> builtin_model() {
-  return find_folder("the built-in model", "LATHE_BUILTIN", "builtin", LATHE_SOURCE_DIR "/data/builtin", "config.json");
+  return find_folder({.what = "the built-in model",
+                      .variable = "LATHE_BUILTIN",
+                      .name = "builtin",
+                      .in_source = LATHE_SOURCE_DIR "/data/builtin",
+                      .file = "config.json"});
 }
 
 Result<std::string> builtin_eval_sets() {
-  return find_folder("the folder of evaluation sets", "LATHE_EVAL_SETS", "eval_sets", LATHE_SOURCE_DIR "/data/eval/sets", "index.json");
+  return find_folder({.what = "the folder of evaluation sets",
+                      .variable = "LATHE_EVAL_SETS",
+                      .name = "eval_sets",
+                      .in_source = LATHE_SOURCE_DIR "/data/eval/sets",
+                      .file = "index.json"});
 }
 
 }  // namespace lathe::apps
