@@ -31,18 +31,22 @@ Result<std::vector<TokenId>> read_ids(const Json& row, const char* key, const st
   return ids;
 }
 
-/// Rows of DIRECTORY/SET.jsonl, chosen by number.
+/// Which rows of a set are read: numbers that `every` divides, until rows_max are kept.
+struct RowChoice {
+  int64_t every = 1, rows_max = INT64_MAX;
+};
+/// Rows of DIRECTORY/SET.jsonl.
 template <class Take>
-Result<void> read_lines(const std::string& directory, const std::string& set, int64_t every, int64_t rows_max, Take take) {
+Result<void> read_lines(const std::string& directory, const std::string& set, RowChoice choice, Take take) {
   const std::string path = directory + "/" + set + ".jsonl";
   LATHE_TRY(const std::string text, base::read_file(path, base::kLimits.json_bytes));
   int64_t number = 0;
   int64_t taken = 0;
-  for (size_t at = 0; at < text.size() && taken < rows_max; ++number) {
+  for (size_t at = 0; at < text.size() && taken < choice.rows_max; ++number) {
     const size_t end = std::min(text.find('\n', at), text.size());
     const std::string_view line = std::string_view(text).substr(at, end - at);
     at = end + 1;
-    if (line.empty() || number % every != 0) continue;
+    if (line.empty() || number % choice.every != 0) continue;
     const std::string place = fmt::format("{} line {} (set '{}', row {})", path, number + 1, set, number);
     auto row = base::file_content(config::parse_json(line));
     if (!row) return base::forward_error(row, place);
@@ -80,24 +84,25 @@ Result<TaskSet> read_task_set(const std::string& directory, const std::string& n
     set.rows.push_back(std::move(row));
     return true;
   };
-  LATHE_TRY_VOID(read_lines(directory, name, recall && rows_max != INT64_MAX ? 1 : selection.every, rows_max, take));
+  LATHE_TRY_VOID(read_lines(directory, name, {.every = recall && rows_max != INT64_MAX ? 1 : selection.every, .rows_max = rows_max}, take));
   return set;
 }
 
 Result<void> read_heldout(const std::string& directory, const EvalSelection& selection, EvalSets& sets) {
-  return read_lines(directory, "heldout", 1, selection.heldout_max, [&](const Json& row, int64_t, const std::string& place) -> Result<bool> {
-    LATHE_TRY(std::vector<TokenId> ids, read_ids(row, "ids", place));
-    if (ids.size() < 2) return err(Code::kDataLoss, "{}: 'ids' has {} ids, a held-out row needs two", place, ids.size());
-    if (const Json* bytes = row.find("bytes"); bytes != nullptr && !(bytes->is_int() && bytes->as_int() >= 1)) {
-      return err(Code::kDataLoss, "{}: 'bytes' is {}, expected an integer of at least 1", place, bytes->dump());
-    }
-    sets.heldout.push_back({.ids = std::move(ids), .place = place});
-    return true;
-  });
+  return read_lines(directory, "heldout", {.rows_max = selection.heldout_max},
+                    [&](const Json& row, int64_t, const std::string& place) -> Result<bool> {
+                      LATHE_TRY(std::vector<TokenId> ids, read_ids(row, "ids", place));
+                      if (ids.size() < 2) return err(Code::kDataLoss, "{}: 'ids' has {} ids, a held-out row needs two", place, ids.size());
+                      if (const Json* bytes = row.find("bytes"); bytes != nullptr && !(bytes->is_int() && bytes->as_int() >= 1)) {
+                        return err(Code::kDataLoss, "{}: 'bytes' is {}, expected an integer of at least 1", place, bytes->dump());
+                      }
+                      sets.heldout.push_back({.ids = std::move(ids), .place = place});
+                      return true;
+                    });
 }
 
 Result<void> read_drafts(const std::string& directory, const EvalSelection& selection, EvalSets& sets) {
-  return read_lines(directory, "draft_prompts", selection.every, selection.rows_max,
+  return read_lines(directory, "draft_prompts", {.every = selection.every, .rows_max = selection.rows_max},
                     [&](const Json& json, int64_t, const std::string& place) -> Result<bool> {
                       DraftRow row;
                       const Json* kind = json.find("kind");
@@ -125,10 +130,16 @@ Result<void> read_index_ids(const Json& index, EvalSets& sets) {
   return {};
 }
 
-/// `below`: ids from there on do not exist for the model, or are never chosen by it.
-Result<void> check_ids(std::span<const TokenId> ids, int64_t below, const char* what, const std::string& place, const char* why) {
+/// Ids from `below` on do not exist for the model, or are never chosen by it.
+struct IdRange {
+  int64_t below;
+  const char* why;
+};
+IdRange in_vocabulary(const models::ModelInfo& model) { return {.below = model.vocabulary, .why = "outside the vocabulary of"}; }
+
+Result<void> check_ids(std::span<const TokenId> ids, const IdRange& range, const char* what, const std::string& place) {
   for (const TokenId id : ids) {
-    if (id >= below) return err(Code::kDataLoss, "{}: '{}' holds the id {}, {} {}", place, what, id, why, below);
+    if (id >= range.below) return err(Code::kDataLoss, "{}: '{}' holds the id {}, {} {}", place, what, id, range.why, range.below);
   }
   return {};
 }
@@ -144,14 +155,11 @@ int64_t placeholder_runs(std::span<const TokenId> ids, TokenId placeholder) {
   return runs;
 }
 
-constexpr const char* kOutside = "outside the vocabulary of";
-constexpr const char* kNeverChosen = "which no model chooses: ids are chosen below";
-
 Result<void> check_task(const TaskRow& row, int64_t chosen_below, const models::ModelInfo& model) {
-  LATHE_TRY_VOID(check_ids(row.prompt, model.vocabulary, "prompt", row.place, kOutside));
-  LATHE_TRY_VOID(check_ids(row.answer, model.vocabulary, "answer", row.place, kOutside));
+  LATHE_TRY_VOID(check_ids(row.prompt, in_vocabulary(model), "prompt", row.place));
+  LATHE_TRY_VOID(check_ids(row.answer, in_vocabulary(model), "answer", row.place));
   const auto scored = std::span(row.answer).subspan(static_cast<size_t>(row.reasoning));
-  LATHE_TRY_VOID(check_ids(scored, chosen_below, "answer", row.place, kNeverChosen));
+  LATHE_TRY_VOID(check_ids(scored, {.below = chosen_below, .why = "which no model chooses: ids are chosen below"}, "answer", row.place));
   LATHE_TRY_VOID(check_no_placeholder(row.answer, model, "answer", row.place));
   if (!row.images.empty() && !model.has_vision) return err(Code::kDataLoss, "{}: 'images' names pictures, the model has no vision tower", row.place);
   const int64_t runs = model.image_token < 0 ? 0 : placeholder_runs(row.prompt, model.image_token);
@@ -169,17 +177,17 @@ Result<void> check_eval_sets(const EvalSets& sets, const models::ModelInfo& mode
   if (chosen_below > model.vocabulary) {
     return err(Code::kDataLoss, "{}: 'first_id_never_chosen' is {}, outside the vocabulary of {}", sets.index_file, chosen_below, model.vocabulary);
   }
-  LATHE_TRY_VOID(check_ids(sets.stop_tokens, model.vocabulary, "stop_ids", sets.index_file, kOutside));
+  LATHE_TRY_VOID(check_ids(sets.stop_tokens, in_vocabulary(model), "stop_ids", sets.index_file));
   for (const TaskSet& set : sets.tasks) {
     for (const TaskRow& row : set.rows) LATHE_TRY_VOID(check_task(row, chosen_below, model));
   }
   for (const HeldoutRow& row : sets.heldout) {
-    LATHE_TRY_VOID(check_ids(row.ids, model.vocabulary, "ids", row.place, kOutside));
+    LATHE_TRY_VOID(check_ids(row.ids, in_vocabulary(model), "ids", row.place));
     LATHE_TRY_VOID(check_no_placeholder(row.ids, model, "ids", row.place));
   }
   for (const DraftRow& row : sets.drafts) {
-    LATHE_TRY_VOID(check_ids(row.prompt, model.vocabulary, "prompt", row.place, kOutside));
-    LATHE_TRY_VOID(check_ids(row.given, model.vocabulary, "greedy_fp8", row.place, kOutside));
+    LATHE_TRY_VOID(check_ids(row.prompt, in_vocabulary(model), "prompt", row.place));
+    LATHE_TRY_VOID(check_ids(row.given, in_vocabulary(model), "greedy_fp8", row.place));
     LATHE_TRY_VOID(check_no_placeholder(row.prompt, model, "prompt", row.place));
     LATHE_TRY_VOID(check_no_placeholder(row.given, model, "greedy_fp8", row.place));
   }

@@ -88,8 +88,9 @@ class Roofs {
   using Task = base::FunctionRef<void(int thread, int64_t rounds)>;
   Peak measure(double work_per_round, int64_t sample_ns, Task task);
   Peak loop(const kernels::cpu::RoofLoop& loop);
-  Peak move(int64_t set, bool copy);
-  double bandwidth(std::map<int64_t, Peak>& known, int64_t working_set, bool copy);
+  enum class Move : uint8_t { kRead, kCopy };
+  Peak move(int64_t set, Move how);
+  double bandwidth(std::map<int64_t, Peak>& known, int64_t working_set, Move how);
 
   base::ThreadPool pool_;
   kernels::cpu::RoofLoops loops_;

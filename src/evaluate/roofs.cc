@@ -68,7 +68,8 @@ Peak Roofs::loop(const RoofLoop& loop) {
                  [&](int, int64_t rounds) { sink_.store(std::bit_cast<uint32_t>(loop.run(rounds * kRounds)), std::memory_order_relaxed); });
 }
 
-Peak Roofs::move(int64_t set, bool copy) {
+Peak Roofs::move(int64_t set, Move how) {
+  const bool copy = how == Move::kCopy;
   const int64_t parts = static_cast<int64_t>(pool_.threads()) * (copy ? 2 : 1);
   const int64_t part = std::max(set / parts / kRoofStep, int64_t{1}) * kRoofStep;
   if (static_cast<int64_t>(memory_.size()) < part * parts + 64) memory_.assign(static_cast<size_t>(part * parts + 64), std::byte{1});
@@ -87,15 +88,15 @@ Peak Roofs::move(int64_t set, bool copy) {
   });
 }
 
-double Roofs::bandwidth(std::map<int64_t, Peak>& known, int64_t working_set, bool copy) {
+double Roofs::bandwidth(std::map<int64_t, Peak>& known, int64_t working_set, Move how) {
   const int64_t set = rounded_set(working_set);
   auto found = known.find(set);
-  if (found == known.end()) found = known.emplace(set, move(set, copy)).first;
+  if (found == known.end()) found = known.emplace(set, move(set, how)).first;
   return found->second.value;
 }
 
-double Roofs::read_bandwidth(int64_t working_set) { return bandwidth(read_, working_set, false); }
-double Roofs::copy_bandwidth(int64_t working_set) { return bandwidth(copy_, working_set, true); }
+double Roofs::read_bandwidth(int64_t working_set) { return bandwidth(read_, working_set, Move::kRead); }
+double Roofs::copy_bandwidth(int64_t working_set) { return bandwidth(copy_, working_set, Move::kCopy); }
 
 double Roofs::f32_flops() {
   if (f32_.samples.empty()) f32_ = loop(loops_.isa->multiply_add);
@@ -128,8 +129,8 @@ void Roofs::measure_again() {
   if (!f32_.samples.empty()) f32_ = merged(f32_, loop(loops_.isa->multiply_add));
   if (!bf16_.samples.empty()) bf16_ = merged(bf16_, loop(loops_.bf16));
   if (!int8_.samples.empty()) int8_ = merged(int8_, loop(loops_.int8));
-  for (auto& [set, peak] : read_) peak = merged(peak, move(set, false));
-  for (auto& [set, peak] : copy_) peak = merged(peak, move(set, true));
+  for (auto& [set, peak] : read_) peak = merged(peak, move(set, Move::kRead));
+  for (auto& [set, peak] : copy_) peak = merged(peak, move(set, Move::kCopy));
 }
 
 bool Roofs::reliable() const {
