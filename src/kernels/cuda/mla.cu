@@ -257,6 +257,21 @@ __device__ __forceinline__ void fetch_latents(const AttendArgs& p, const int64_t
   }
 }
 
+/// Where in the pool the latents of keys `first` … of row t lie; the first kKeysAtOnce threads write one each.
+__device__ void place_keys(const AttendArgs& p, int t, int s, int tail, int first, int total, int64_t* places) {
+  if (threadIdx.x >= kKeysAtOnce) return;
+  const int pooled = p.pools_max * p.kpool;
+  const int i = first + static_cast<int>(threadIdx.x);
+  int at = -1;
+  if (i < pooled) {
+    const int pool = p.pools[t * p.pools_stride + i / p.kpool];
+    at = pool >= 0 ? pool * p.kpool + i % p.kpool : -1;
+  } else if (i < total) {
+    at = tail + i - pooled;
+  }
+  places[threadIdx.x] = at >= 0 ? page_offset(p.latents, s, at) : -1;
+}
+
 /// One row and 8 heads: latents come to shared memory 16 at a time, a warp has a head, a lane every 32nd channel of it. Softmax on the way, key chunks in order.
 template <int kEach>
 __global__ void __launch_bounds__(kAttendThreads) mla_attend(const AttendArgs p) {
@@ -268,7 +283,6 @@ __global__ void __launch_bounds__(kAttendThreads) mla_attend(const AttendArgs p)
   const bool mine = h < p.heads;
   const int s = sequence_of(p.batch, t);
   const int position = position_of(p.batch, s, t);
-  const int32_t* const pools = p.pools + t * p.pools_stride;
   const int pooled = p.pools_max * p.kpool;
   const int tail = p.tail_begin != nullptr ? p.tail_begin[t] : (position + 1) / p.kpool * p.kpool;
   if (max(position - tail + 1, 0) <= p.tail_over) return;
@@ -285,17 +299,7 @@ __global__ void __launch_bounds__(kAttendThreads) mla_attend(const AttendArgs p)
   bool any = false;
   for (int first = 0; first < total; first += kKeysAtOnce) {
     __syncthreads();
-    if (threadIdx.x < kKeysAtOnce) {
-      const int i = first + static_cast<int>(threadIdx.x);
-      int at = -1;
-      if (i < pooled) {
-        const int pool = pools[i / p.kpool];
-        at = pool >= 0 ? pool * p.kpool + i % p.kpool : -1;
-      } else if (i < total) {
-        at = tail + i - pooled;
-      }
-      places[threadIdx.x] = at >= 0 ? page_offset(p.latents, s, at) : -1;
-    }
+    place_keys(p, t, s, tail, first, total, places);
     __syncthreads();
     fetch_latents(p, places, latents);
     __syncthreads();

@@ -142,19 +142,7 @@ void expanded_case(std::vector<Case>& out, const Attend& c) {
                  .exact_counts = false});
 }
 
-}  // namespace
-
-void add_mla_cases(std::vector<Case>& out) {
-  head_cases(out, {.name = "h2_16_24_of_32", .tokens = 3, .heads = 2, .nope = 16, .value = 24, .latent = 32});
-  head_cases(out, {.name = "h4_128_128_of_128", .tokens = 5, .heads = 4, .nope = 128, .value = 128, .latent = 128});
-  head_cases(out, {.name = "h3_7_5_of_33_f32", .tokens = 2, .heads = 3, .nope = 7, .value = 5, .latent = 33, .weights = kF32Weights});
-  head_cases(out, {.name = "h2_64_64_of_200_fp8", .tokens = 18, .heads = 2, .nope = 64, .value = 64, .latent = 200, .weights = kFp8Weights});
-  head_cases(out, {.name = "no_rows", .tokens = 0, .heads = 2, .nope = 16, .value = 16, .latent = 32});
-  head_cases(out, {.name = "fast_h2_64_48_of_96", .tokens = 6, .heads = 2, .nope = 64, .value = 48, .latent = 96, .compute = Compute::kBF16});
-  head_cases(
-      out,
-      {.name = "fast_h2_fp8", .tokens = 3, .heads = 2, .nope = 64, .value = 64, .latent = 128, .weights = kFp8Weights, .compute = Compute::kBF16});
-
+void attend_cases(std::vector<Case>& out) {
   attend_case(out, {.name = "dense_h2_32", .batch = {{9, 1, 0, 3}, {0, 12, 4, 5}}, .heads = 2, .latent = 32, .pools = 8});
   attend_case(out, {.name = "sparse_h4_128", .batch = {{4, 3}, {60, 33}}, .heads = 4, .latent = 128, .pools = 5, .merge = true});
   attend_case(out, {.name = "sparse_h3_33", .batch = {{5}, {41}}, .heads = 3, .latent = 33, .pools = 4, .tails = true});
@@ -187,7 +175,9 @@ void add_mla_cases(std::vector<Case>& out) {
   attend_case(out, {.name = "no_keys", .batch = {{8}, {0}}, .heads = 2, .latent = 20, .pools = 3, .merge = true, .none = true});
   attend_case(out, {.name = "nonfinite", .batch = {{5, 5}, {0, 0}}, .heads = 2, .latent = 24, .pools = 4, .nonfinite = true});
   attend_case(out, {.name = "all_empty", .batch = {{0, 0}, {4, 0}}, .heads = 2, .latent = 16, .pools = 4});
+}
 
+void expanded_cases(std::vector<Case>& out) {
   expanded_case(out, {.name = "dense_h2", .batch = {{9, 1, 0, 3}, {0, 12, 4, 5}}, .heads = 2, .latent = 32, .pools = 8, .nope = 16, .value = 24});
   expanded_case(out, {.name = "sparse_h4_128", .batch = {{4, 3}, {60, 33}}, .heads = 4, .latent = 128, .pools = 5, .nope = 128, .value = 128});
   expanded_case(out, {.name = "sparse_h3_odd_f32",
@@ -222,6 +212,22 @@ void add_mla_cases(std::vector<Case>& out) {
                       .value = 32,
                       .cache = DType::kBF16,
                       .compute = Compute::kBF16});
+}
+
+}  // namespace
+
+void add_mla_cases(std::vector<Case>& out) {
+  head_cases(out, {.name = "h2_16_24_of_32", .tokens = 3, .heads = 2, .nope = 16, .value = 24, .latent = 32});
+  head_cases(out, {.name = "h4_128_128_of_128", .tokens = 5, .heads = 4, .nope = 128, .value = 128, .latent = 128});
+  head_cases(out, {.name = "h3_7_5_of_33_f32", .tokens = 2, .heads = 3, .nope = 7, .value = 5, .latent = 33, .weights = kF32Weights});
+  head_cases(out, {.name = "h2_64_64_of_200_fp8", .tokens = 18, .heads = 2, .nope = 64, .value = 64, .latent = 200, .weights = kFp8Weights});
+  head_cases(out, {.name = "no_rows", .tokens = 0, .heads = 2, .nope = 16, .value = 16, .latent = 32});
+  head_cases(out, {.name = "fast_h2_64_48_of_96", .tokens = 6, .heads = 2, .nope = 64, .value = 48, .latent = 96, .compute = Compute::kBF16});
+  head_cases(
+      out,
+      {.name = "fast_h2_fp8", .tokens = 3, .heads = 2, .nope = 64, .value = 64, .latent = 128, .weights = kFp8Weights, .compute = Compute::kBF16});
+  attend_cases(out);
+  expanded_cases(out);
 }
 
 }  // namespace lathe::ops::cases
