@@ -34,11 +34,11 @@ TEST(CpuDevice, MoreThanTheMachineHasIsAnError) {
 struct Hungry {
   int64_t bytes = 0;
   bool local = false;
-  int fed = 0;
+  int* fed = nullptr;
   static void run(const void* params, const ops::LaunchContext& context) {
-    Hungry& hungry = **static_cast<Hungry* const*>(params);
+    const Hungry& hungry = *static_cast<const Hungry*>(params);
     void* const memory = hungry.local ? context.scratch->local(0, hungry.bytes) : context.scratch->shared(hungry.bytes);
-    if (memory != nullptr) ++hungry.fed;
+    if (memory != nullptr) ++*hungry.fed;
   }
 };
 
@@ -46,23 +46,22 @@ TEST(CpuDevice, RefusedScratchIsAnErrorAndNothingRunsBeforeItIsTaken) {
   const auto device = *make_cpu_device({.threads = 2, .isa = "", .reference = false, .scratch_max = 1000});
   const ops::Variant variant{.op = ops::OpId::kAdd, .name = "hungry", .run = &Hungry::run};
   for (const bool local : {false, true}) {
-    Hungry small{.bytes = 1000, .local = local};
-    Hungry large{.bytes = 1001, .local = local};
-    Hungry* params = &small;
-    device->launch(variant, &params, nullptr);
+    int small_fed = 0;
+    int large_fed = 0;
+    const Hungry small{.bytes = 1000, .local = local, .fed = &small_fed};
+    const Hungry large{.bytes = 1001, .local = local, .fed = &large_fed};
+    device->launch(variant, &small, nullptr);
     EXPECT_TRUE(device->take_error().has_value());
-    params = &large;
-    device->launch(variant, &params, nullptr);
-    params = &small;
-    device->launch(variant, &params, nullptr);
-    EXPECT_EQ(small.fed, 1);
+    device->launch(variant, &large, nullptr);
+    device->launch(variant, &small, nullptr);
+    EXPECT_EQ(small_fed, 1);
     const Result<void> error = device->take_error();
     ASSERT_FALSE(error.has_value());
     EXPECT_EQ(error.error().code, Code::kResourceExhausted);
     EXPECT_EQ(error.error().message.substr(0, 33), "add needs 1001 bytes of scratch, ") << error.error().message;
-    device->launch(variant, &params, nullptr);
-    EXPECT_EQ(small.fed, 2);
-    EXPECT_EQ(large.fed, 0);
+    device->launch(variant, &small, nullptr);
+    EXPECT_EQ(small_fed, 2);
+    EXPECT_EQ(large_fed, 0);
     EXPECT_TRUE(device->take_error().has_value());
   }
 }
@@ -70,9 +69,10 @@ TEST(CpuDevice, RefusedScratchIsAnErrorAndNothingRunsBeforeItIsTaken) {
 TEST(CpuDevice, MoreScratchThanMemoryIsAnError) {
   const auto device = reference_device();
   const ops::Variant variant{.op = ops::OpId::kAdd, .name = "hungry", .run = &Hungry::run};
-  Hungry hungry{.bytes = int64_t{1} << 60};
-  Hungry* const params = &hungry;
-  device->launch(variant, &params, nullptr);
+  int fed = 0;
+  const Hungry hungry{.bytes = int64_t{1} << 60, .local = false, .fed = &fed};
+  device->launch(variant, &hungry, nullptr);
+  EXPECT_EQ(fed, 0);
   EXPECT_FALSE(device->take_error().has_value());
 }
 
