@@ -11,7 +11,7 @@ using config::Json;
 ConfigReader::ConfigReader(const Json& object, std::string section, std::vector<std::string>& warnings)
     : object_(object), section_(std::move(section)), warnings_(warnings) {}
 
-void ConfigReader::fail_with(std::string message) {
+void ConfigReader::fail_with(const std::string& message) {
   if (!error_) error_ = Error{Code::kInvalidArgument, base::one_line(section_ + message)};
 }
 

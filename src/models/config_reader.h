@@ -72,7 +72,7 @@ class ConfigReader {
   Result<void> status() const;
 
  private:
-  void fail_with(std::string message);
+  void fail_with(const std::string& message);
   int64_t to_int(std::string_view name, const config::Json& value, IntRange range);
 
   const config::Json& object_;
