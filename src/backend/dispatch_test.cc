@@ -1,12 +1,9 @@
 // Goal: the choice of a variant and its reason, forcing, errors of the plan pass, and a hot path that allocates nothing and costs little.
 #include "backend/dispatch.h"
 
-#include <cstdio>
-
 #include "backend/allocations.h"
 #include "backend/fake_device.h"
 #include "backend/test_support.h"
-#include "base/clock.h"
 #include "ops/basic.h"
 #include "ops/kda.h"
 #include "ops/mla.h"
@@ -200,41 +197,6 @@ TEST(Failure, StaysUntilItIsTaken) {
   EXPECT_TRUE(dispatch->take_error().has_value());
   dispatch->run(site, ops::GeluParams{.x = x, .out = x});
   EXPECT_EQ(device->counts().launches, launches + 1);
-}
-
-/// Printed, not asserted: timing belongs to `lathe bench`.
-TEST(HotPath, CostOfOneCall) {
-  class Idle final : public Device {
-   public:
-    const char* name() const override { return "idle"; }
-    bool host_visible() const override { return true; }
-    Result<void*> allocate(int64_t) override { return nullptr; }
-    void release(void*, int64_t) override {}
-    void copy_to_device(void*, const void*, int64_t) override {}
-    void copy_to_host(void*, const void*, int64_t) override {}
-    void copy_on_device(void*, const void*, int64_t) override {}
-    void fill_zero(void*, int64_t) override {}
-    std::span<const ops::Variant> table() const override { return kTable; }
-    void launch(const ops::Variant& variant, const void* params, ops::OpCounters*) override { variant.run(params, {}); }
-    void synchronise() override {}
-    std::string describe() const override { return "idle"; }
-  };
-  Idle device;
-  const auto dispatch = dispatch_on(device);
-  const Add add;
-  OpSite site{.name = "add"};
-  OpObserver silent;
-  const auto nanoseconds = [&] {
-    constexpr int kCalls = 20'000;
-    const int64_t start = base::now_ns();
-    for (int i = 0; i < kCalls; ++i) dispatch->run(site, add.params);
-    return static_cast<double>(base::now_ns() - start) / kCalls;
-  };
-  nanoseconds();
-  const double plain = nanoseconds();
-  dispatch->set_observer(&silent);
-  const double observed = nanoseconds();
-  std::printf("one call through the dispatch point: %.1f ns, with an observer that does nothing: %.1f ns\n", plain, observed);
 }
 
 }  // namespace

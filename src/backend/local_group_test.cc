@@ -10,7 +10,7 @@
 #include <string>
 #include <thread>
 
-#include "base/sync.h"
+#include "backend/test_support.h"
 
 namespace lathe::backend {
 namespace {
@@ -154,15 +154,7 @@ TEST(LocalGroup, NoRowsIsLegal) {
 }
 
 TEST(LocalGroup, WaitsForOtherRanksAreRecorded) {
-  class Keep final : public base::Recorder {
-   public:
-    void span(const base::Span& span) override {
-      const base::Lock lock(mutex);
-      spans.push_back(span);
-    }
-    base::Mutex mutex{"keep"};
-    std::vector<base::Span> spans;
-  } keep;
+  testing::KeptSpans keep;
   auto group = make_local_group(3, &keep);
   on_every_rank(group, [](Group& end) {
     base::this_thread_place().rank = end.rank();

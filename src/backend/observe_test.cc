@@ -7,7 +7,6 @@
 
 #include "backend/fake_device.h"
 #include "backend/test_support.h"
-#include "base/sync.h"
 #include "ops/basic.h"
 #include "ops/mla.h"
 
@@ -168,15 +167,7 @@ TEST(Observation, TellsTheCallsFacts) {
 }
 
 TEST(Timeline, HasOpsAndPieces) {
-  class Keep final : public base::Recorder {
-   public:
-    void span(const base::Span& span) override {
-      const base::Lock lock(mutex);
-      spans.push_back(span);
-    }
-    base::Mutex mutex{"keep"};
-    std::vector<base::Span> spans;
-  } keep;
+  KeptSpans keep;
   const auto device = reference_device(2);
   const auto dispatch = dispatch_on(*device, {.no_fallback = false, .kernels = {{"gelu", "host"}}, .host_reference = reference_table(), .rank = 1});
   dispatch->set_recorder(&keep);

@@ -11,6 +11,7 @@
 
 #include "backend/cpu/cpu_device.h"
 #include "backend/dispatch.h"
+#include "base/sync.h"
 
 namespace lathe::backend::testing {
 
@@ -91,6 +92,17 @@ struct Problem {
   std::function<void(Tensors&, Dispatch&, OpSite&)> run;
 };
 std::vector<Problem> problems();
+
+/// Keeps every span.
+class KeptSpans final : public base::Recorder {
+ public:
+  void span(const base::Span& span) override {
+    const base::Lock lock(mutex);
+    spans.push_back(span);
+  }
+  base::Mutex mutex{"keep"};
+  std::vector<base::Span> spans;
+};
 
 inline std::unique_ptr<Device> reference_device(int threads = 1) {
   return std::move(*make_cpu_device({.threads = threads, .isa = "", .reference = true}));

@@ -9,7 +9,6 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 import unittest
 
 import clilib
@@ -17,28 +16,11 @@ import clilib
 USAGE, FAILURE = 2, 1
 
 
-class BadInput(unittest.TestCase):
-    lathe = None  # set by main
-
+class BadInput(clilib.Case):
     @classmethod
     def setUpClass(cls):
-        cls.folder = tempfile.TemporaryDirectory(prefix="lathe_cli_")  # pylint: disable=consider-using-with
-        cls.base = os.path.join(cls.lathe.data, "golden", "base")
+        super().setUpClass()
         cls.ids = cls.write("ids.json", b"[1, 2, 3, 4]")
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.folder.cleanup()
-
-    @classmethod
-    def path(cls, name):
-        return os.path.join(cls.folder.name, name)
-
-    @classmethod
-    def write(cls, name, data):
-        with open(cls.path(name), "wb") as file:
-            file.write(data)
-        return cls.path(name)
 
     def refuse(self, code, words, *arguments, stdin=b"", env=None):
         done = self.lathe.run(*arguments, stdin=stdin, env=env)

@@ -7,6 +7,8 @@ import pty
 import shutil
 import struct
 import subprocess
+import tempfile
+import unittest
 
 SIZES = {"F64": 8, "F32": 4, "I64": 8, "I32": 4, "BF16": 2, "F16": 2, "F8_E4M3": 1, "U8": 1, "I8": 1}
 
@@ -138,3 +140,28 @@ def published_config():
         "quantization_config": {"quant_method": "fp8", "fmt": "e4m3", "activation_scheme": "dynamic", "weight_block_size": [128, 128],
                                 "modules_to_not_convert": ["lm_head", "model.embed_tokens"] + [f"model.layers.{i}.mlp.gate" for i in range(3, 46)]},
     }
+
+
+class Case(unittest.TestCase):
+    """Tests with a folder of their own."""
+
+    lathe = None  # set by main
+
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory(prefix="lathe_cli_")  # pylint: disable=consider-using-with
+        cls.base = os.path.join(cls.lathe.data, "golden", "base")
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.folder.cleanup()
+
+    @classmethod
+    def path(cls, name):
+        return os.path.join(cls.folder.name, name)
+
+    @classmethod
+    def write(cls, name, data):
+        with open(cls.path(name), "wb") as file:
+            file.write(data)
+        return cls.path(name)

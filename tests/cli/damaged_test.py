@@ -8,7 +8,6 @@ import json
 import os
 import struct
 import sys
-import tempfile
 import unittest
 
 import clilib
@@ -16,29 +15,12 @@ import clilib
 USAGE, FAILURE = 2, 1
 
 
-class Damaged(unittest.TestCase):
-    lathe = None  # set by main
-
+class Damaged(clilib.Case):
     @classmethod
     def setUpClass(cls):
-        cls.folder = tempfile.TemporaryDirectory(prefix="lathe_damaged_")  # pylint: disable=consider-using-with
-        cls.base = os.path.join(cls.lathe.data, "golden", "base")
+        super().setUpClass()
         cls.ids = cls.write("ids.json", json.dumps(list(range(8))).encode())
         cls.out = cls.path("out.safetensors")
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.folder.cleanup()
-
-    @classmethod
-    def path(cls, name):
-        return os.path.join(cls.folder.name, name)
-
-    @classmethod
-    def write(cls, name, data):
-        with open(cls.path(name), "wb") as file:
-            file.write(data)
-        return cls.path(name)
 
     def refuse(self, code, words, *arguments):
         """One sentence, nothing on stdout."""

@@ -51,6 +51,22 @@ ShardPlan plan_for(const Cut& cut, const Glm5NextConfig& config, int rank) {
   return plan;
 }
 
+using Groups = std::array<std::vector<std::unique_ptr<backend::Group>>, 4>;
+
+Groups groups_of(int ranks) {
+  Groups groups;
+  for (auto& group : groups) group = backend::make_local_group(ranks);
+  return groups;
+}
+
+RigOptions rank_options(const Cut& cut, const Glm5NextConfig& config, const Groups& groups, size_t rank) {
+  RigOptions mine = options(cut);
+  mine.model.shards = plan_for(cut, config, static_cast<int>(rank));
+  mine.model.groups = {.tp_kda = groups[0][rank].get(), .attn = groups[1][rank].get(), .tp_ffn = groups[2][rank].get(), .ep = groups[3][rank].get()};
+  mine.dispatch.rank = static_cast<int32_t>(rank);
+  return mine;
+}
+
 class Shards : public testing::TestWithParam<Cut> {};
 
 TEST_P(Shards, SameBitsAsUncut) {
@@ -61,18 +77,13 @@ TEST_P(Shards, SameBitsAsUncut) {
   const Glm5NextConfig config = must(read_glm5_next_config(data_path(cut.directory)), "config").config;
 
   const auto ranks = static_cast<size_t>(cut.ranks);
-  std::array<std::vector<std::unique_ptr<backend::Group>>, 4> groups;
-  for (auto& group : groups) group = backend::make_local_group(cut.ranks);
+  const Groups groups = groups_of(cut.ranks);
   std::vector<std::vector<float>> parts(ranks);
   std::vector<int64_t> widths(ranks);
   std::vector<std::thread> threads;
   for (size_t rank = 0; rank < ranks; ++rank) {
     threads.emplace_back([&, rank] {
-      RigOptions mine = options(cut);
-      mine.model.shards = plan_for(cut, config, static_cast<int>(rank));
-      mine.model.groups = {
-          .tp_kda = groups[0][rank].get(), .attn = groups[1][rank].get(), .tp_ffn = groups[2][rank].get(), .ep = groups[3][rank].get()};
-      mine.dispatch.rank = static_cast<int32_t>(rank);
+      const RigOptions mine = rank_options(cut, config, groups, rank);
       Rig rig(mine);
       for (const backend::OpSite* site : rig.dispatch().sites()) {
         const tensor::Shard& heads = std::string(site->name).starts_with("kda.") ? mine.model.shards.kda_heads : mine.model.shards.mla_heads;
@@ -125,18 +136,13 @@ TEST(ShardFailure, IsThatOfAllRanksAndOfOneStep) {
   const Cut cut{"base_2", "golden/base", 2, Precision::kExact};
   const std::vector<TokenId> ids = GoldenFile(data_path("golden/base.safetensors")).tokens("ids.5");
   const Glm5NextConfig config = must(read_glm5_next_config(data_path(cut.directory)), "config").config;
-  std::array<std::vector<std::unique_ptr<backend::Group>>, 4> groups;
-  for (auto& group : groups) group = backend::make_local_group(2);
+  const Groups groups = groups_of(2);
   std::array<std::vector<std::string>, 2> messages;
   std::array<std::vector<float>, 2> before, after;
   std::vector<std::thread> threads;
   for (size_t rank = 0; rank < 2; ++rank) {
     threads.emplace_back([&, rank] {
-      RigOptions mine = options(cut);
-      mine.model.shards = plan_for(cut, config, static_cast<int>(rank));
-      mine.model.groups = {
-          .tp_kda = groups[0][rank].get(), .attn = groups[1][rank].get(), .tp_ffn = groups[2][rank].get(), .ep = groups[3][rank].get()};
-      mine.dispatch.rank = static_cast<int32_t>(rank);
+      const RigOptions mine = rank_options(cut, config, groups, rank);
       Rig rig(mine);
       SequenceId sequence;
       before[rank] = rig.prefill(ids, {}, &sequence);
