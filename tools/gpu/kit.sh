@@ -12,7 +12,9 @@ done
 ldd "$kit"/bin/* | awk '/=> \// {print $3}' | sort -u | grep -vE '/lib(c|m|dl|rt|pthread|gcc_s|stdc\+\+)\.so' | xargs -r -I{} cp -L {} "$kit/lib/"
 cp -r data/golden/base data/golden/base.safetensors "$kit/data/golden/"
 cp -r data/builtin "$kit/data/"
-# The golden values of the built-in model (15 MB) go along only if asked for: the way to the machine may be narrow.
+# The golden values of the built-in model (15 MB) go along only if asked for.
 if [ "${GOLDEN_TINY:-0}" = 1 ]; then cp data/golden/tiny/golden_fp8.safetensors "$kit/data/golden/tiny/"; fi
 pwd >"$kit/source_dir"
+# One packed file: the way to the machine may be narrow, weights shrink by a fifth and programs to a third.
+(cd "$kit" && tar cf - bin lib data source_dir | xz -2 -T0 >kit.tar.xz && rm -r bin lib data source_dir)
 du -sh "$kit"

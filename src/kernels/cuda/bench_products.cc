@@ -245,7 +245,7 @@ void products() {
 void launch_for_counters() {
   for (const Type type : {Type::kF8, Type::kBF16}) {
     const ProductData data(type, 24576, 4096, 1, 64, type == Type::kF8 ? Content::kF8 : Content::kBF16);
-    for (const int tokens : {1, 16, 64}) {
+    for (const int tokens : {1, 16, 32, 64}) {
       const ProductArgs args = data.args(0, 0, tokens);
       launch_product_wgmma(&args, 1, bench.stream);
     }
