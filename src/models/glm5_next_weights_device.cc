@@ -51,14 +51,18 @@ Result<void> Builder::kda(KdaWeights& w, LayerDerived& derived) {
   w.a_log = w.a_log.slice(0, heads.begin, heads.end);
   w.dt_bias = w.dt_bias.slice(0, begin, end);
   w.o = cols(w.o, begin, end);
-  const int64_t taps = config_.kda.conv_width;
-  std::vector<float> conv;
+  const int64_t taps = config_.kda.conv_width, channels = end - begin;
+  std::vector<float> conv(static_cast<size_t>(taps * 3 * channels));
+  int64_t first = 0;
   for (View* part : {&w.q_conv, &w.k_conv, &w.v_conv}) {
     *part = part->rows(begin, end);
     const std::vector<float> values = to_float32(*part);
-    conv.insert(conv.end(), values.begin(), values.end());
+    for (int64_t c = 0; c < channels; ++c) {
+      for (int64_t j = 0; j < taps; ++j) conv[static_cast<size_t>(j * 3 * channels + first + c)] = values[static_cast<size_t>(c * taps + j)];
+    }
+    first += channels;
   }
-  LATHE_TRY(derived.conv, place_.copy(tensor::make_view(conv.data(), DType::kF32, {3 * (end - begin), taps})));
+  LATHE_TRY(derived.conv, place_.copy(tensor::make_view(conv.data(), DType::kF32, {taps, 3 * channels})));
   LATHE_TRY_VOID(matrices({&w.q, &w.k, &w.v, &w.f_a, &w.g_a, &w.f_b, &w.g_b, &w.b, &w.o}));
   return vectors({&w.a_log, &w.dt_bias, &w.o_norm});
 }

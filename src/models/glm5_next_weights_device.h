@@ -15,7 +15,7 @@ namespace lathe::models {
 
 /// Arrays of a layer that are derived from its tensors, and the list form of its experts.
 struct LayerDerived {
-  View conv;                               ///< f32 [3 · local heads · K, taps]: q, k and v channels of the local heads
+  View conv;                               ///< f32 [taps, 3 · local heads · K]: q, k and v channels of the local heads
   std::vector<MatrixView> gate, up, down;  ///< one per local expert
   ops::MatrixStack gate_stack() const { return {gate.data(), static_cast<int32_t>(gate.size())}; }
   ops::MatrixStack up_stack() const { return {up.data(), static_cast<int32_t>(up.size())}; }

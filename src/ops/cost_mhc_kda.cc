@@ -39,7 +39,7 @@ Cost cost(const StreamMeanParams& p) {
 Cost cost(const ShortConvParams& p) {
   Cost c;
   const int64_t channels = p.x.dim(1);
-  const int64_t taps = p.weight.dim(1);
+  const int64_t taps = p.weight.dim(0);
   const auto kept = static_cast<int64_t>(tensor::dtype_bytes(p.ring.dtype));
   int64_t history = 0;
   int64_t window = 0;

@@ -7,13 +7,13 @@
 namespace lathe::ops {
 
 /// Causal depthwise convolution and SiLU over the rows of each sequence:
-///   z[t, c] = Σ_j w[c, j] · x[t − (W−1) + j, c];  out = z · σ(z)
+///   z[t, c] = Σ_j w[j, c] · x[t − (W−1) + j, c];  out = z · σ(z)
 /// Rows before the step come from the window ring: position p lies in ring row p mod R; positions < 0 are zero. Afterwards the last min(R, rows) raw rows
 /// of each sequence are written to the ring. Needs R ≥ W − 1 (+ tentative tokens, so that a rollback finds its history).
 struct ShortConvParams {
   static constexpr OpId kId = OpId::kShortConv;
   View x;       ///< f32 [T, C], raw projections
-  View weight;  ///< f32 or bf16 [C, W], tap W−1 is the current token
+  View weight;  ///< f32 or bf16 [W, C], tap W−1 is the current token
   View ring;    ///< inout f32 or bf16 [slots, R, C]; a bf16 ring rounds what it keeps (and only that)
   View slot;    ///< i32 [S]
   Ragged batch;

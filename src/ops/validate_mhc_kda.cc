@@ -49,7 +49,7 @@ Result<void> validate(const ShortConvParams& p) {
   Validator v("short_conv");
   Dim t{"T"}, c{"C"}, w{"W"}, slots{"slots"}, ring{"R"}, s{"S"};
   v.view("x", p.x, kF32Only, {&t, &c});
-  v.view("weight", p.weight, kVectorTypes, {&c, &w});
+  v.view("weight", p.weight, kVectorTypes, {&w, &c});
   v.view("ring", p.ring, kVectorTypes, {&slots, &ring, &c});
   v.ragged(p.batch, s);
   v.view("slot", p.slot, kI32Only, {&s});

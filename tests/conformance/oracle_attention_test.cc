@@ -143,7 +143,7 @@ TEST(Oracle, ConvolutionOverAWholeHistory) {
   // Prompt in one step, then single tokens: equal to a plain convolution over everything.
   constexpr int64_t kChannels = 6;
   Problem b;
-  const View x = b.in(DType::kF32, {12, kChannels}), w = b.in(DType::kF32, {kChannels, 4}), ring = b.inout(DType::kF32, {1, 3, kChannels});
+  const View x = b.in(DType::kF32, {12, kChannels}), w = b.in(DType::kF32, {4, kChannels}), ring = b.inout(DType::kF32, {1, 3, kChannels});
   const View slot = b.indices({0}), out = b.out(DType::kF32, {12, kChannels});
   for (const auto& [c0, c1] : std::vector<std::pair<int64_t, int64_t>>{{0, 2}, {2, 9}, {9, 10}, {10, 11}, {11, 12}}) {
     auto& p = b.make<ShortConvParams>();
@@ -155,7 +155,7 @@ TEST(Oracle, ConvolutionOverAWholeHistory) {
     for (int64_t c = 0; c < kChannels; ++c) {
       double z = 0;
       for (int64_t j = std::max<int64_t>(0, 3 - t); j < 4; ++j)
-        z += static_cast<double>(w.f32()[c * 4 + j]) * static_cast<double>(x.f32()[(t - 3 + j) * kChannels + c]);
+        z += static_cast<double>(w.f32()[j * kChannels + c]) * static_cast<double>(x.f32()[(t - 3 + j) * kChannels + c]);
       EXPECT_NEAR(static_cast<double>(out.f32()[t * kChannels + c]), z * logistic(z), 1e-6);
     }
   }

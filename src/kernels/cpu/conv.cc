@@ -19,33 +19,26 @@ struct Isa {
   const RowIsa& row;
 };
 
-void tap_major(const KdaIsa& isa, const View& weight, float* out) {
-  const int64_t channels = weight.dim(0), taps = weight.dim(1);
-  if (taps == 4 && weight.step(0) == 4 && weight.dtype == DType::kF32) return isa.taps_f32(weight.f32(), channels, out);
-  if (taps == 4 && weight.step(0) == 4 && weight.dtype == DType::kBF16) return isa.taps_bf16(weight.bf16(), channels, out);
-  for (int64_t c = 0; c < channels; ++c) {
-    for (int64_t j = 0; j < taps; ++j) out[j * channels + c] = tensor::load_as_float(weight.dtype, weight.data, c * weight.step(0) + j);
-  }
-}
-
 class ShortConv {
  public:
-  ShortConv(const KdaIsa& isa, const ops::ShortConvParams& p, const ops::LaunchContext& context)
-      : isa_(isa), p_(p), context_(context), channels_(p.x.dim(1)), taps_(p.weight.dim(1)), ring_(p.ring.dim(1)) {}
+  ShortConv(const Isa& isa, const ops::ShortConvParams& p, const ops::LaunchContext& context)
+      : isa_(isa), p_(p), context_(context), channels_(p.x.dim(1)), taps_(p.weight.dim(0)), ring_(p.ring.dim(1)) {}
 
   void run() {
     const int64_t rows = p_.x.dim(0), sequences = p_.batch.sequences();
     LATHE_COUNT(context_, kBytesRead, (3 * sequences + 1) * 4 + channels_ * taps_ * size_of(p_.weight));
     LATHE_COUNT(context_, kWeightBytes, channels_ * taps_ * size_of(p_.weight));
     if (rows == 0) return;
-    // Tap-major weights, a row of zeros, and per sequence the rows before the step if the ring is not float.
+    // A row of zeros, and what is not float: the taps, and per sequence the rows before the step.
     const bool convert = p_.ring.dtype != DType::kF32;
-    const int64_t history = convert ? sequences * (taps_ - 1) : 0;
-    float* const memory = static_cast<float*>(context_.scratch->shared((taps_ + 1 + history) * channels_ * 4));
+    const int64_t history = convert ? sequences * (taps_ - 1) : 0, taps = p_.weight.dtype != DType::kF32 ? taps_ : 0;
+    float* const memory = static_cast<float*>(context_.scratch->shared((1 + taps + history) * channels_ * 4));
     if (memory == nullptr) return;
-    weight_ = memory, zeros_ = memory + taps_ * channels_, history_ = memory + (taps_ + 1) * channels_;
-    tap_major(isa_, p_.weight, memory);
-    std::fill_n(memory + taps_ * channels_, channels_, 0.0f);
+    zeros_ = memory, history_ = memory + (1 + taps) * channels_;
+    std::fill_n(memory, channels_, 0.0f);
+    weight_ = taps > 0 ? memory + channels_ : p_.weight.f32();
+    weight_stride_ = taps > 0 ? channels_ : p_.weight.step(0);
+    for (int64_t j = 0; j < taps; ++j) isa_.row.from_bf16(p_.weight.bf16() + j * p_.weight.step(0), channels_, memory + (1 + j) * channels_);
     if (convert) convert_history();
     for_pieces(context_, rows, channels_ * 4, [&](int64_t begin, int64_t end, int) {
       for (int64_t t = begin; t < end; ++t) one_row(t);
@@ -67,8 +60,7 @@ class ShortConv {
         const int64_t position = p_.batch.start.i32()[s] - (taps_ - 1) + j;
         float* const to = history_ + (s * (taps_ - 1) + j) * channels_;
         if (position < 0) continue;
-        const uint16_t* const from = p_.ring.bf16() + ring_offset(s, position);
-        for (int64_t c = 0; c < channels_; ++c) to[c] = tensor::bf16_to_float(from[c]);
+        isa_.row.from_bf16(p_.ring.bf16() + ring_offset(s, position), channels_, to);
       }
     }
   }
@@ -90,7 +82,12 @@ class ShortConv {
         rows[j] = history_ + (s * (taps_ - 1) + at - start + taps_ - 1) * channels_;
       }
     }
-    isa_.conv(rows, weight_, taps_, channels_, p_.out.f32() + t * p_.out.step(0));
+    isa_.kda.conv({.rows = rows,
+                   .weight = weight_,
+                   .weight_stride = weight_stride_,
+                   .taps = taps_,
+                   .channels = channels_,
+                   .out = p_.out.f32() + t * p_.out.step(0)});
     if (alone(s)) keep(s);
     const bool first = t == begin[s];
     LATHE_COUNT(context_, kBytesRead, channels_ * 4 + (first ? (taps_ - 1) * channels_ * size_of(p_.ring) : 0));
@@ -119,11 +116,12 @@ class ShortConv {
     }
   }
 
-  const KdaIsa& isa_;
+  Isa isa_;
   const ops::ShortConvParams& p_;
   const ops::LaunchContext& context_;
   int64_t channels_, taps_, ring_;
   const float* weight_ = nullptr;
+  int64_t weight_stride_ = 0;
   const float* zeros_ = nullptr;
   float* history_ = nullptr;  ///< [S, W − 1, C]
 };
@@ -188,15 +186,15 @@ void gated_norm(const Isa& isa, const ops::GatedNormParams& p, const ops::Launch
 
 }  // namespace
 
-#define LATHE_KDA_KERNELS(level, Level)                                                                 \
-  void LATHE_KERNEL(short_conv_##level)(const void* params, const ops::LaunchContext& context) {        \
-    ShortConv(kKda##Level, *static_cast<const ops::ShortConvParams*>(params), context).run();           \
-  }                                                                                                     \
-  void LATHE_KERNEL(kda_gate_##level)(const void* params, const ops::LaunchContext& context) {          \
-    gate({kKda##Level, kRow##Level}, *static_cast<const ops::KdaGateParams*>(params), context);         \
-  }                                                                                                     \
-  void LATHE_KERNEL(gated_norm_##level)(const void* params, const ops::LaunchContext& context) {        \
-    gated_norm({kKda##Level, kRow##Level}, *static_cast<const ops::GatedNormParams*>(params), context); \
+#define LATHE_KDA_KERNELS(level, Level)                                                                      \
+  void LATHE_KERNEL(short_conv_##level)(const void* params, const ops::LaunchContext& context) {             \
+    ShortConv({kKda##Level, kRow##Level}, *static_cast<const ops::ShortConvParams*>(params), context).run(); \
+  }                                                                                                          \
+  void LATHE_KERNEL(kda_gate_##level)(const void* params, const ops::LaunchContext& context) {               \
+    gate({kKda##Level, kRow##Level}, *static_cast<const ops::KdaGateParams*>(params), context);              \
+  }                                                                                                          \
+  void LATHE_KERNEL(gated_norm_##level)(const void* params, const ops::LaunchContext& context) {             \
+    gated_norm({kKda##Level, kRow##Level}, *static_cast<const ops::GatedNormParams*>(params), context);      \
   }
 
 LATHE_KDA_KERNELS(scalar, Scalar)

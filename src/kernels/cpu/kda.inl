@@ -155,46 +155,34 @@ void gated_norm(const float* o, const float* gate, const float* weight, float ep
   }
 }
 
-void conv(const float* const* rows, const float* weight, int64_t taps, int64_t count, float* out) {
-  for (int64_t i = 0; i < count; i += kLanes) {
-    const int64_t n = count - i;
-    Vf z = zero();
-    for (int64_t j = 0; j < taps; ++j) z = fma(load_first(weight + j * count + i, n), load_first(rows[j] + i, n), z);
-    store_first(out + i, vsilu(z), n);
+/// Lanes [i, i + n) of the convolution; kTaps 0: any number of them.
+template <int kTaps, bool kWhole>
+LATHE_INLINE void conv_lanes(const ConvArgs& args, int64_t i, int64_t n) {
+  const int64_t taps = kTaps > 0 ? kTaps : args.taps;
+  Vf z = zero();
+#pragma GCC unroll 4
+  for (int64_t j = 0; j < taps; ++j) {
+    const float* const w = args.weight + j * args.weight_stride + i;
+    const float* const x = args.rows[j] + i;
+    z = kWhole ? fma(load(w), load(x), z) : fma(load_first(w, n), load_first(x, n), z);
+  }
+  if (kWhole) {
+    store(args.out + i, vsilu(z));
+  } else {
+    store_first(args.out + i, vsilu(z), n);
   }
 }
 
-void taps_f32(const float* weight, int64_t channels, float* out) {
-  for (int64_t c = 0; c < channels; c += kLanes) {
-    const int64_t n = channels - c < kLanes ? channels - c : kLanes;
-    for (int64_t j = 0; j < 4; ++j) {
-      Vf v = zero();
-      if (n == kLanes) {
-        v = as_float(gather_words(weight + c * 4 + j, 4));
-        store(out + j * channels + c, v);
-      } else {
-        for (int64_t i = 0; i < n; ++i) out[j * channels + c + i] = weight[(c + i) * 4 + j];
-      }
-    }
-  }
+template <int kTaps>
+LATHE_INLINE void conv_taps(const ConvArgs& args) {
+  int64_t i = 0;
+  for (; i + kLanes <= args.channels; i += kLanes) conv_lanes<kTaps, true>(args, i, kLanes);
+  if (i < args.channels) conv_lanes<kTaps, false>(args, i, args.channels - i);
 }
 
-void taps_bf16(const uint16_t* weight, int64_t channels, float* out) {
-  for (int64_t c = 0; c < channels; c += kLanes) {
-    const int64_t n = channels - c < kLanes ? channels - c : kLanes;
-    for (int64_t j = 0; j < 4; j += 2) {
-      if (n == kLanes) {
-        const Vi pair = gather_words(weight + c * 4 + j, 2);
-        store(out + j * channels + c, as_float(shift_left<16>(pair)));
-        store(out + (j + 1) * channels + c, as_float(iand(pair, iset1(static_cast<int32_t>(0xFFFF0000u)))));
-      } else {
-        for (int64_t i = 0; i < n; ++i) {
-          for (int64_t k = j; k < j + 2; ++k)
-            out[k * channels + c + i] = __builtin_bit_cast(float, static_cast<uint32_t>(weight[(c + i) * 4 + k]) << 16);
-        }
-      }
-    }
-  }
+void conv(const ConvArgs& args) {
+  if (args.taps == 4) return conv_taps<4>(args);
+  conv_taps<0>(args);
 }
 
 constexpr KdaIsa kda_level() {
@@ -208,8 +196,6 @@ constexpr KdaIsa kda_level() {
   isa.gate_unbounded = gate_unbounded;
   isa.gated_norm = gated_norm;
   isa.conv = conv;
-  isa.taps_f32 = taps_f32;
-  isa.taps_bf16 = taps_bf16;
   return isa;
 }
 

@@ -29,6 +29,16 @@ struct StateArgs {
   int64_t o_stride = 0;
 };
 
+/// out[c] = silu(Σ_j weight[j · weight_stride + c] · rows[j][c]).
+struct ConvArgs {
+  const float* const* rows = nullptr;  ///< [taps]
+  const float* weight = nullptr;
+  int64_t weight_stride = 0;
+  int64_t taps = 0;
+  int64_t channels = 0;
+  float* out = nullptr;
+};
+
 struct KdaIsa {
   int lanes = 0;
   void (*tokens)(const StateArgs& args) = nullptr;
@@ -42,11 +52,7 @@ struct KdaIsa {
   void (*gate_unbounded)(const float* a, const float* bias, float rate, int64_t count, float* g) = nullptr;
   /// out = o · rsqrt(mean o² + eps) · weight · σ(gate).
   void (*gated_norm)(const float* o, const float* gate, const float* weight, float eps, int64_t count, float* out) = nullptr;
-  /// out[c] = silu(Σ_j weight[j · count + c] · rows[j][c]).
-  void (*conv)(const float* const* rows, const float* weight, int64_t taps, int64_t count, float* out) = nullptr;
-  /// Four taps a channel, f32 or bf16, to tap-major floats.
-  void (*taps_f32)(const float* weight, int64_t channels, float* out) = nullptr;
-  void (*taps_bf16)(const uint16_t* weight, int64_t channels, float* out) = nullptr;
+  void (*conv)(const ConvArgs& args) = nullptr;
 };
 
 extern const KdaIsa kKdaScalar, kKdaAvx2, kKdaAvx512;

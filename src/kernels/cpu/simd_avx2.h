@@ -102,11 +102,6 @@ LATHE_INLINE void store_low16_first(uint16_t* p, Vi a, int64_t n) {
   for (int64_t i = 0; i < n && i < 8; ++i) p[i] = static_cast<uint16_t>(part[i]);
 }
 
-/// Words p[0], p[stride], … (4-byte units).
-LATHE_INLINE Vi gather_words(const void* p, int32_t stride) {
-  const __m256i index = _mm256_mullo_epi32(_mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7), _mm256_set1_epi32(stride));
-  return {_mm256_i32gather_epi32(static_cast<const int*>(p), index, 4)};
-}
 /// 128-bit part q gets the 16 bytes at rows[4q] + offset.
 LATHE_INLINE Vi load_parts(const char* const* rows, int64_t offset) {
   const __m256i v = _mm256_castsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(rows[0] + offset)));

@@ -99,11 +99,6 @@ LATHE_INLINE Vf half_to_float(Vi a) { return {_mm512_cvtph_ps(_mm512_cvtepi32_ep
 /// Low 16 bits of each lane, packed.
 LATHE_INLINE void store_low16_first(uint16_t* p, Vi a, int64_t n) { _mm512_mask_cvtepi32_storeu_epi16(p, first_lanes(n), a.v); }
 
-/// Words p[0], p[stride], … (4-byte units).
-LATHE_INLINE Vi gather_words(const void* p, int32_t stride) {
-  const __m512i index = _mm512_mullo_epi32(_mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15), _mm512_set1_epi32(stride));
-  return {_mm512_i32gather_epi32(index, p, 4)};
-}
 /// 128-bit part q gets the 16 bytes at rows[4q] + offset.
 LATHE_INLINE Vi load_parts(const char* const* rows, int64_t offset) {
   __m512i v = _mm512_castsi128_si512(_mm_loadu_si128(reinterpret_cast<const __m128i*>(rows[0] + offset)));

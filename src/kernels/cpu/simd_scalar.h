@@ -122,12 +122,6 @@ typedef int8_t ByteVector __attribute__((vector_size(16)));
 typedef int16_t HalfVector __attribute__((vector_size(16)));
 typedef int64_t PairVector __attribute__((vector_size(16)));
 
-/// Words p[0], p[stride], … (4-byte units).
-LATHE_INLINE Vi gather_words(const void* p, int32_t stride) {
-  int32_t words[4];
-  for (int i = 0; i < 4; ++i) __builtin_memcpy(&words[i], static_cast<const char*>(p) + 4 * i * stride, 4);
-  return iload(words);
-}
 /// The 16 bytes at rows[0] + offset: a vector is one 128-bit part.
 LATHE_INLINE Vi load_parts(const char* const* rows, int64_t offset) { return iload(rows[0] + offset); }
 LATHE_INLINE Vi load_strided(const char* p, int64_t) { return iload(p); }

@@ -51,7 +51,7 @@ bool supports_moe_pairs(const void* params) {
 }
 
 /// Pointers to the tap rows stand on the stack.
-bool supports_short_conv(const void* params) { return static_cast<const ops::ShortConvParams*>(params)->weight.dim(1) <= 64; }
+bool supports_short_conv(const void* params) { return static_cast<const ops::ShortConvParams*>(params)->weight.dim(0) <= 64; }
 
 bool supports_mhc_in(const void* params) { return static_cast<const ops::MhcInParams*>(params)->streams.dim(1) <= kStreamsMax; }
 bool supports_mhc_out(const void* params) { return static_cast<const ops::MhcOutParams*>(params)->streams.dim(1) <= kStreamsMax; }

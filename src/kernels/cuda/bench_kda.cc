@@ -183,7 +183,7 @@ bool check_step(const char* name, void (*launch)(const KdaStepArgs&, void*)) {
          bench.stream);
   launch_short_conv({.x = {d.raw.as(), 3 * kC},
                      .weight = {d.conv.as<void>(), Type::kF32},
-                     .weight_stride = 4,
+                     .weight_stride = 3 * kC,
                      .ring = ring_two.as<void>(),
                      .ring_type = Type::kF32,
                      .ring_slot = 9 * kC,

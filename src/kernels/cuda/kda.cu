@@ -25,7 +25,7 @@ __global__ void short_conv(const ConvArgs p) {
   };
   for (int t = 0; t < rows; ++t) {
     float z = 0;
-    for (int j = 0; j < p.taps; ++j) z = fmaf(element(p.weight, c * p.weight_stride + j), raw(start + t - (p.taps - 1) + j), z);
+    for (int j = 0; j < p.taps; ++j) z = fmaf(element(p.weight, j * p.weight_stride + c), raw(start + t - (p.taps - 1) + j), z);
     p.out.data[(begin + t) * p.out.stride + c] = z / (1.0f + expf(-z));
   }
   const int kept = rows < p.ring_rows ? rows : p.ring_rows;

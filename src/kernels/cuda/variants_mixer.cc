@@ -27,7 +27,7 @@ void short_conv(const void* params, const LaunchContext& context) {
                      .batch = batch_of(p.batch, p.x.dim(0)),
                      .out = rows_of(p.out),
                      .channels = narrow(p.x.dim(1)),
-                     .taps = narrow(p.weight.dim(1)),
+                     .taps = narrow(p.weight.dim(0)),
                      .ring_rows = narrow(p.ring.dim(1))},
                     context.stream);
 }

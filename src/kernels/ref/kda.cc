@@ -114,7 +114,7 @@ void recur(const ops::KdaRecurrenceParams& p, int64_t s, int64_t h, const Launch
 void LATHE_KERNEL(short_conv)(const void* params, const LaunchContext& context) {
   const auto& p = *static_cast<const ops::ShortConvParams*>(params);
   const int64_t channels = p.x.dim(1);
-  const int64_t taps = p.weight.dim(1);
+  const int64_t taps = p.weight.dim(0);
   const int64_t ring = p.ring.dim(1);
   LATHE_COUNT(context, kWeightBytes, channels * taps * size_of(p.weight));
   LATHE_COUNT(context, kBytesRead, channels * taps * size_of(p.weight) + (3 * p.batch.sequences() + 1) * 4);
@@ -132,7 +132,7 @@ void LATHE_KERNEL(short_conv)(const void* params, const LaunchContext& context) 
     for (int64_t t = begin; t < end; ++t) {
       for (int64_t c = 0; c < channels; ++c) {
         double z = 0;
-        for (int64_t j = 0; j < taps; ++j) z += at(p.weight, c * p.weight.step(0) + j) * raw(start + t - begin - (taps - 1) + j, c);
+        for (int64_t j = 0; j < taps; ++j) z += at(p.weight, j * p.weight.step(0) + c) * raw(start + t - begin - (taps - 1) + j, c);
         row(p.out, t)[c] = static_cast<float>(silu(z));
       }
     }

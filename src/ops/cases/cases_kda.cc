@@ -33,7 +33,7 @@ void conv_case(std::vector<Case>& out, const Conv& c) {
                        auto& p = b.make<ShortConvParams>();
                        const auto sequences = c.batch.rows.size();
                        p.x = b.in(DType::kF32, {c.batch.tokens(), c.channels}, normal(), 9);
-                       p.weight = b.in(c.weight, {c.channels, c.taps}, normal(0.7));
+                       p.weight = b.in(c.weight, {c.taps, c.channels}, normal(0.7));
                        p.ring = b.inout(c.kept, {static_cast<int64_t>(sequences) + 1, c.ring, c.channels});
                        p.slot = b.indices(shuffled_slots(sequences), {static_cast<int64_t>(sequences)});
                        p.batch = b.ragged(c.batch);

@@ -114,7 +114,7 @@ void add_kda(const Add& add, const Setting& c) {
   const int64_t h = c.m.kda_heads, k = c.m.kda_width;
   add(OpId::kShortConv, "qkv", [=](Problem& b) {
     auto& p = b.make<ShortConvParams>();
-    p.x = b.in(DType::kF32, {c.tokens, 3 * h * k}), p.weight = b.in(DType::kBF16, {3 * h * k, c.m.conv}),
+    p.x = b.in(DType::kF32, {c.tokens, 3 * h * k}), p.weight = b.in(DType::kF32, {c.m.conv, 3 * h * k}),
     p.ring = b.inout(DType::kF32, {c.sequences, c.m.conv, 3 * h * k});
     p.slot = b.indices(c.numbered()), p.batch = b.ragged(c.batch()), p.out = b.out(DType::kF32, {c.tokens, 3 * h * k});
   });
