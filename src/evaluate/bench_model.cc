@@ -6,8 +6,7 @@
 #include "base/clock.h"
 #include "base/limits.h"
 #include "evaluate/bench_dispatch.h"
-#include "models/glm5_next_config.h"
-#include "models/glm5_next_totals.h"
+#include "models/model_description.h"
 
 namespace lathe::evaluate {
 namespace {
@@ -24,14 +23,17 @@ constexpr int64_t kLongPrompt = 8192;       // longer ones are read once: tens o
 int64_t decode_steps(const BenchModelOptions& options) { return kWarmSteps + options.samples * kStepsPerSample + kProfileSteps + 2; }
 
 /// Cached bytes that one step reads and writes: states and windows, selected latents, all index keys.
-Result<double> cached_bytes(const engine::Engine& engine, int64_t batch, int64_t context) {
-  LATHE_TRY(const models::ParsedConfig parsed, models::read_glm5_next_config(engine.options().model));
-  const bool exact = engine.options().precision == models::Precision::kExact;
-  const models::CacheFormat format =
-      exact ? models::CacheFormat{models::RowFormat::kF32, models::RowFormat::kF32, DType::kF32} : models::CacheFormat{.raw = DType::kF32};
-  const models::StepBytes bytes =
-      models::decode_step_bytes(parsed.config, models::totals_from_config(parsed.config), {.batch = batch, .context = context, .format = format});
-  return bytes.kda_state + bytes.conv + bytes.attention;
+Result<double> cached_bytes(engine::Engine& engine, int64_t batch, int64_t context) {
+  LATHE_TRY(const models::ModelDescription model,
+            models::describe_model(engine.options().model,
+                                   {.context = context, .context_at_most = true, .batch = batch, .model = engine.model().options()}));
+  const config::Json* const bytes = model.facts.find("decode_step_bytes");
+  double sum = 0;
+  for (const char* kind : {"kda_state", "conv", "attention"}) {
+    const config::Json* const value = bytes == nullptr ? nullptr : bytes->find(kind);
+    if (value != nullptr) sum += value->as_double();  // a family without this kind of cache does not name it
+  }
+  return sum;
 }
 
 /// Sequences that decode together.
