@@ -82,6 +82,7 @@ Result<Answer> make_answer(TextModel& model, Prompt prompt, const AnswerOptions&
   };
   for (;;) {
     LATHE_TRY(const bool more, generator.step(on_token));
+    LATHE_TRY_VOID(stdout_status());  // nobody gets the rest
     if (!more) break;
     if (first == 0) progress.update(generator.prompt_tokens_done(id));
     if (writer.stopped() || InterruptGuard::interrupted()) {

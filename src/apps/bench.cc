@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <memory>
 #include <optional>
 #include <string_view>
@@ -28,20 +27,6 @@ using config::Json;
 
 constexpr int64_t kLongPrompt = 65536;
 constexpr int kFirstTokenSamples = 5;
-
-Result<std::vector<int64_t>> parse_numbers(const char* flag, const std::string& text) {
-  std::vector<int64_t> values;
-  for (size_t at = 0; at < text.size();) {
-    const size_t end = std::min(text.find(',', at), text.size());
-    int64_t value = 0;
-    const auto [stop, error] = std::from_chars(text.data() + at, text.data() + end, value);
-    if (error != std::errc() || stop != text.data() + end || value < 1)
-      return err(Code::kInvalidArgument, "{} '{}': expected positive integers separated by commas", flag, text);
-    values.push_back(value);
-    at = end + 1;
-  }
-  return values;
-}
 
 /// Progress lines of stages that follow each other.
 class Stages {
@@ -134,7 +119,7 @@ Result<int> bench_ops_verb(const config::Settings& settings, const BenchOptions&
                                   .kernels = engine.kernels,
                                   .reference = !options.no_reference};
   bench.shapes = options.shapes == "all" ? std::vector<std::string>{"model", "published"} : std::vector<std::string>{options.shapes};
-  LATHE_TRY(bench.tokens, parse_numbers("--tokens", options.tokens));
+  LATHE_TRY(bench.tokens, split_integers("--tokens", options.tokens, 1));
   LATHE_TRY_VOID(evaluate::check_bench_ops(bench));
   LATHE_TRY(const Baseline baseline, find_baseline(options, where));
   evaluate::Roofs roofs(engine.cpu.threads);
@@ -198,8 +183,8 @@ Result<int> bench_model_verb(const config::Settings& settings, const BenchOption
                                     .samples = static_cast<int>(options.samples),
                                     .seed = static_cast<uint64_t>(options.seed),
                                     .figures = !options.samples_only};
-  LATHE_TRY(bench.prompts, parse_numbers("--prompt", options.prompts));
-  LATHE_TRY(bench.batches, parse_numbers("--batch", options.batches));
+  LATHE_TRY(bench.prompts, split_integers("--prompt", options.prompts, 1));
+  LATHE_TRY(bench.batches, split_integers("--batch", options.batches, 1));
   if (options.long_prompt) bench.prompts.push_back(kLongPrompt);
   LATHE_TRY_VOID(evaluate::check_bench_lengths(bench, engine.batch_tokens));
   LATHE_TRY(const Baseline baseline, find_baseline(options, where));

@@ -202,6 +202,9 @@ Result<int> eval_verb(const config::Settings& settings, const EvalOptions& optio
     LATHE_TRY(directory, builtin_eval_sets());
   }
   evaluate::EvalSelection selection{.names = split_list(options.names), .every = options.every};
+  if (std::find(selection.names.begin(), selection.names.end(), "") != selection.names.end()) {
+    return err(Code::kInvalidArgument, "--only '{}': expected names of sets separated by commas", options.names);
+  }
   if (options.rows_max > 0) selection.rows_max = selection.heldout_max = selection.recall_max = options.rows_max;
   LATHE_TRY(const evaluate::EvalSets sets, evaluate::read_eval_sets(directory, selection));
   if (!options.compare.empty()) LATHE_TRY_VOID(check_common(sets, other, options.compare));

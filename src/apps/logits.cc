@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <cstring>
 
@@ -16,18 +15,6 @@
 
 namespace lathe::apps {
 namespace {
-
-Result<std::vector<int64_t>> parse_list(const char* flag, const std::string& text) {
-  std::vector<int64_t> values;
-  for (const std::string& part : split_list(text)) {
-    int64_t value = 0;
-    const auto [stop, error] = std::from_chars(part.data(), part.data() + part.size(), value);
-    if (error != std::errc() || stop != part.data() + part.size())
-      return err(Code::kInvalidArgument, "{} '{}': expected integers separated by commas", flag, text);
-    values.push_back(value);
-  }
-  return values;
-}
 
 /// What the ids have no room for.
 Result<void> check_pieces(const LogitsOptions& options, const evaluate::LogitsJob& job) {
@@ -107,9 +94,9 @@ Result<int> logits_verb(const config::Settings& settings, const LogitsOptions& o
   std::unique_ptr<engine::Engine> engine;  // outlives the job, whose image rows lie on its device
   evaluate::LogitsJob job;
   LATHE_TRY(job.ids, read_ids(options.ids_file));
-  LATHE_TRY(job.chunks, parse_list("--chunks", options.chunks));
+  LATHE_TRY(job.chunks, split_integers("--chunks", options.chunks, INT64_MIN));
   LATHE_TRY_VOID(check_pieces(options, job));
-  LATHE_TRY(const std::vector<int64_t> at, parse_list("--at", options.at));
+  LATHE_TRY(const std::vector<int64_t> at, split_integers("--at", options.at, INT64_MIN));
   LATHE_TRY(job.at, evaluate::resolve_positions(at, static_cast<int64_t>(job.ids.size())));
   job.decode_from = options.decode_from;
   job.draft = options.draft;

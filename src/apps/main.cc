@@ -1,14 +1,16 @@
-// lathe: one program, one verb per job. The command line is bound to the settings registry here and nowhere else.
+// lathe: one program, one verb per job. The command line is bound to the settings registry here and nowhere else; usage.h tells what is wrong with one.
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <csignal>
 #include <cstdio>
-#include <functional>
-#include <optional>
+#include <sstream>
 
 #include "apps/bench.h"
 #include "apps/run.h"
 #include "apps/settings.h"
+#include "apps/terminal.h"
+#include "apps/usage.h"
 #include "apps/verbs.h"
 #include "base/limits.h"
 #include "config/settings_json.h"
@@ -18,6 +20,8 @@ extern char** environ;
 
 namespace lathe::apps {
 namespace {
+
+constexpr int kExitUsage = 2;
 
 /// What the command line gave.
 struct CommandLine {
@@ -47,11 +51,11 @@ std::string default_text(const config::SettingSpec& spec) {
 }
 
 /// A switch is given or not: `--json=5` is an error, not a guess.
-void refuse_values_of_switches(CLI::App& app) {
+void prepare_switches(CLI::App& app) {
   for (CLI::Option* option : app.get_options()) {
     if (option->get_items_expected_max() == 0) option->disable_flag_override();
   }
-  for (CLI::App* verb : app.get_subcommands({})) refuse_values_of_switches(*verb);
+  for (CLI::App* verb : app.get_subcommands({})) prepare_switches(*verb);
 }
 
 void bind_settings(CLI::App& verb, CommandLine& line, const std::vector<std::string>& groups) {
@@ -97,8 +101,14 @@ void add_run(CLI::App& app, CommandLine& line) {
   verb->add_option("--system", run.system, "System prompt.")->type_name("TEXT");
   verb->add_option("--reasoning-effort", run.reasoning_effort, "low, high or max (what the model's template tells apart).")->type_name("EFFORT");
   verb->add_option("--image", run.images, "Pictures of the first turn (PNG).")->type_name("FILE")->default_str("");
-  verb->add_option("--stop", run.stop, "End the answer before this text; may be repeated.")->type_name("TEXT")->default_str("");
-  verb->add_option("--logit-bias", run.logit_bias, "ID=VALUE, added to a token's logit; may be repeated.")->type_name("ID=VALUE")->default_str("");
+  verb->add_option("--stop", run.stop, "End the answer before this text; may be repeated.")
+      ->type_name("TEXT")
+      ->default_str("")
+      ->allow_extra_args(false);
+  verb->add_option("--logit-bias", run.logit_bias, "Added to a token's logit, -100 to 100; may be repeated.")
+      ->type_name("ID=VALUE")
+      ->default_str("")
+      ->allow_extra_args(false);
   verb->add_flag("--hide-reasoning", run.hide_reasoning, "Show the answer only.");
   verb->add_flag("--ignore-eos", run.ignore_eos, "Go on behind stop tokens.");
   verb->add_flag("--json", run.json, "One JSON object with text, usage and timings.");
@@ -112,6 +122,7 @@ void add_others(CLI::App& app, CommandLine& line) {
   logits->add_option("--chunks", line.logits.chunks, "Sizes of the prefill chunks; what remains is a last one. Default: all at once.")
       ->type_name("N,N,…");
   logits->add_option("--decode-from", line.logits.decode_from, "Decode token by token from this position on. Default: never.")
+      ->check(CLI::Range(int64_t{0}, base::kLimits.model_positions))
       ->type_name("N")
       ->default_str("");
   logits->add_option("--at", line.logits.at, "Positions to write; negative ones count from the end. Default: all.")->type_name("P,P,…");
@@ -229,21 +240,18 @@ Result<int> dispatch(const CLI::App& app, const CommandLine& line) {
   return config_verb(settings, line.config_schema);
 }
 
-/// One sentence about a command line that does not parse. The library only says that a verb is missing, whatever stands in its place.
-std::string usage_message(const CLI::App* app, const CLI::Error& error, const std::vector<std::string>& arguments) {
-  size_t depth = 0;
-  for (; !app->get_subcommands().empty(); ++depth) app = app->get_subcommands().front();
-  const bool verb_missing = error.get_exit_code() == static_cast<int>(CLI::ExitCodes::RequiredError) && app->get_require_subcommand_min() > 0;
-  if (!verb_missing) return "error: " + base::one_line(error.what()) + "\n";
-  std::string known;
-  for (const CLI::App* verb : app->get_subcommands([](const CLI::App*) { return true; })) known += (known.empty() ? "" : ", ") + verb->get_name();
-  if (depth >= arguments.size()) return "error: " + app->get_name() + " needs a verb: expected one of " + known + "\n";
-  const std::string& given = arguments[depth];
-  return "error: " + app->get_name() + " has no " + (given.starts_with('-') ? "flag" : "verb") + " '" + base::one_line(given) +
-         "': expected one of the verbs " + known + "\n";
+int fail(const std::string& sentence, int code) {
+  std::fprintf(stderr, "error: %s\n", sentence.c_str());
+  return code;
 }
 
-int run_program(int argc, char** argv) {
+/// The exit code, if what was printed has reached its reader.
+int finish(int code) {
+  const auto written = stdout_status();
+  return written ? code : fail(written.error().message, base::exit_code(written.error().code));
+}
+
+int run_program(const std::vector<std::string>& given) {
   CommandLine line;
   CLI::App app("lathe: inference for hybrid linear-attention models of the GLM-5.3-Flash family.", "lathe");
   app.set_version_flag("--version", std::string("lathe ") + LATHE_VERSION);
@@ -254,35 +262,36 @@ int run_program(int argc, char** argv) {
       "Exit codes: 0 done, 1 failure (a file is missing or wrong, not enough memory, a check failed), 2 usage (a flag or value), 130 interrupted.");
   app.require_subcommand(1);
   app.option_defaults()->always_capture_default();
-  const std::vector<std::string> arguments(argv + 1, argv + argc);
-  app.failure_message([&arguments](const CLI::App* failed, const CLI::Error& error) { return usage_message(failed, error, arguments); });
   add_run(app, line);
   add_others(app, line);
   add_bench(app, line);
+  prepare_switches(app);
+  const std::vector<std::string> arguments = with_empty_values(app, with_named_arms(given));
   try {
-    std::vector<std::string> words = with_named_arms(arguments);
-    std::reverse(words.begin(), words.end());  // as the library wants them
-    refuse_values_of_switches(app);
-    app.parse(std::move(words));
+    app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));  // backwards, as the library wants them
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;
+    if (error.get_exit_code() == 0) {  // help or version
+      std::ostringstream text;
+      app.exit(error, text, text);
+      print(text.str());
+      return finish(0);
+    }
+    const std::string ours = repeated_or_empty(app, arguments);
+    return fail(ours.empty() ? usage_message(app, error, given) : ours, kExitUsage);
   }
-  auto result = dispatch(app, line);
-  if (result && (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)) {
-    std::fprintf(stderr, "error: cannot write to stdout: what was printed is not whole\n");
-    return 1;
-  }
-  if (result) return *result;
-  std::fprintf(stderr, "error: %s\n", result.error().message.c_str());
-  return base::exit_code(result.error().code);
+  if (const std::string wrong = repeated_or_empty(app, arguments); !wrong.empty()) return fail(wrong, kExitUsage);
+  const auto result = dispatch(app, line);
+  return result ? finish(*result) : fail(result.error().message, base::exit_code(result.error().code));
 }
 
 }  // namespace
 }  // namespace lathe::apps
 
 int main(int argc, char** argv) {
+  std::signal(SIGPIPE, SIG_DFL);  // `lathe … | head`: the end, without a word, whatever the parent does about this signal
+  std::signal(SIGXFSZ, SIG_IGN);  // a write beyond `ulimit -f` fails and is told
   try {
-    return lathe::apps::run_program(argc, argv);
+    return lathe::apps::run_program({argv + 1, argv + argc});
   } catch (const std::bad_alloc&) {
     std::fputs("error: out of memory\n", stderr);
   } catch (const std::exception& exception) {  // a library's; ours report through Result

@@ -113,7 +113,7 @@ class Run {
       if (line.empty()) continue;
       auto done = turn(line, std::exchange(images, {}));
       if (done) continue;
-      if (!stdin_is_terminal()) return base::forward_error(done);
+      if (!stdin_is_terminal() || !stdout_status()) return base::forward_error(done);
       std::fprintf(stderr, "error: %s\n", done.error().message.c_str());  // a chat survives a turn that does not fit
     }
   }
@@ -122,10 +122,11 @@ class Run {
     timeline_ = std::move(timeline);
     model_.engine->dispatch().set_recorder(timeline_.get());
   }
-  Result<void> write_trace() {
+  /// `outcome`: how the run ended, for a reader who should not take a part for the whole.
+  Result<void> write_trace(std::string_view outcome) {
     if (!timeline_) return {};
     model_.engine->dispatch().set_recorder(nullptr);
-    return timeline_->write(options_.trace);
+    return timeline_->write(options_.trace, outcome);
   }
 
  private:
@@ -257,7 +258,9 @@ Result<int> run_verb(const config::Settings& settings, const RunOptions& options
   if (!options.trace.empty()) run.trace_to(std::make_unique<observe::Timeline>());
   const bool chat = options.chat || (!options.has_prompt && options.prompt_file.empty() && !options.raw && !options.json && stdin_is_terminal());
   auto code = chat ? run.chat() : run.once();
-  LATHE_TRY_VOID(run.write_trace());  // also of a run that failed
+  const std::string_view outcome = !code ? base::code_name(code.error().code) : *code == 0 ? "done" : "interrupted";
+  const auto written = run.write_trace(outcome);  // also of a run that failed, whose error comes first
+  if (code && !written) return base::forward_error(written, "--trace");
   return code;
 }
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <charconv>
 #include <cstdlib>
 
 #include "base/file.h"
@@ -10,6 +11,7 @@
 namespace lathe::apps {
 namespace {
 
+using config::RangeEnd;
 using config::SettingCost;
 using config::SettingSpec;
 using config::SettingType;
@@ -34,17 +36,30 @@ SettingSpec integer(Integer of) {
           .help = std::move(of.help),
           .aliases = std::move(of.aliases)};
 }
-SettingSpec number(std::string name, double value, double min, double max, std::string help, std::vector<std::string> aliases) {
-  return {.name = std::move(name),
+struct Number {
+  std::string name;
+  double value = 0;
+  double min = 0, max = 0;
+  RangeEnd min_end = RangeEnd::kClosed;
+  RangeEnd max_end = RangeEnd::kClosed;
+  std::optional<double> also = {};
+  std::string help;
+  std::vector<std::string> aliases;
+};
+SettingSpec number(Number of) {
+  return {.name = std::move(of.name),
           .type = SettingType::kNumber,
           .unit = "",
-          .default_value = value,
-          .min = min,
-          .max = max,
+          .default_value = of.value,
+          .min = of.min,
+          .max = of.max,
           .choices = {},
           .cost = SettingCost::kHot,
-          .help = std::move(help),
-          .aliases = std::move(aliases)};
+          .help = std::move(of.help),
+          .aliases = std::move(of.aliases),
+          .min_end = of.min_end,
+          .max_end = of.max_end,
+          .also = of.also};
 }
 SettingSpec text(std::string name, std::string help, std::vector<std::string> aliases = {}) {
   return {.name = std::move(name),
@@ -120,9 +135,20 @@ void declare_engine(config::SettingRegistry& r) {
 }
 
 void declare_sampling(config::SettingRegistry& r) {
-  r.declare(number("sampling.temperature", 1, 0, 100, "0: greedy. Not given: the model's own default.", {"temperature", "temp"}));
-  r.declare(
-      number("sampling.top-p", 1, 0, 1, "Keep the most likely tokens up to this sum of probability. Not given: the model's own default.", {"top-p"}));
+  r.declare(number({.name = "sampling.temperature",
+                    .value = 1,
+                    .min = 0.001,
+                    .max = 100,
+                    .also = 0,
+                    .help = "0: greedy. Not given: the model's own default.",
+                    .aliases = {"temperature", "temp"}}));
+  r.declare(number({.name = "sampling.top-p",
+                    .value = 1,
+                    .min = 0,
+                    .max = 1,
+                    .min_end = RangeEnd::kOpen,
+                    .help = "Keep the most likely tokens up to this sum of probability. Not given: the model's own default.",
+                    .aliases = {"top-p"}}));
   r.declare(integer({.name = "sampling.top-k",
                      .unit = "tokens",
                      .value = 0,
@@ -131,8 +157,13 @@ void declare_sampling(config::SettingRegistry& r) {
                      .cost = SettingCost::kHot,
                      .help = "Keep this many most likely tokens; 0: all. Not given: the model's own default.",
                      .aliases = {"top-k"}}));
-  r.declare(number("sampling.min-p", 0, 0, 0.999,
-                   "Drop tokens less likely than this share of the most likely one. Not given: the model's own default.", {"min-p"}));
+  r.declare(number({.name = "sampling.min-p",
+                    .value = 0,
+                    .min = 0,
+                    .max = 1,
+                    .max_end = RangeEnd::kOpen,
+                    .help = "Drop tokens less likely than this share of the most likely one. Not given: the model's own default.",
+                    .aliases = {"min-p"}}));
   r.declare(integer({.name = "sampling.seed",
                      .unit = "",
                      .value = 0,
@@ -141,10 +172,25 @@ void declare_sampling(config::SettingRegistry& r) {
                      .cost = SettingCost::kHot,
                      .help = "Same seed, same text.",
                      .aliases = {"seed", "s"}}));
-  r.declare(number("sampling.repetition-penalty", 1, 0.01, 10, "Weakens ids that occurred in prompt or answer. Not given: the model's own default.",
-                   {"repetition-penalty", "repeat-penalty"}));
-  r.declare(number("sampling.presence-penalty", 0, -2, 2, "Subtracted once from ids of the answer.", {"presence-penalty"}));
-  r.declare(number("sampling.frequency-penalty", 0, -2, 2, "Subtracted from ids of the answer per occurrence.", {"frequency-penalty"}));
+  r.declare(number({.name = "sampling.repetition-penalty",
+                    .value = 1,
+                    .min = 0,
+                    .max = 10,
+                    .min_end = RangeEnd::kOpen,
+                    .help = "Weakens ids that occurred in prompt or answer. Not given: the model's own default.",
+                    .aliases = {"repetition-penalty", "repeat-penalty"}}));
+  r.declare(number({.name = "sampling.presence-penalty",
+                    .value = 0,
+                    .min = -2,
+                    .max = 2,
+                    .help = "Subtracted once from ids of the answer.",
+                    .aliases = {"presence-penalty"}}));
+  r.declare(number({.name = "sampling.frequency-penalty",
+                    .value = 0,
+                    .min = -2,
+                    .max = 2,
+                    .help = "Subtracted from ids of the answer per occurrence.",
+                    .aliases = {"frequency-penalty"}}));
   r.declare(integer({.name = "sampling.max-tokens",
                      .unit = "tokens",
                      .value = 1024,
@@ -187,12 +233,27 @@ const config::SettingRegistry& registry() {
 
 std::vector<std::string> split_list(const std::string& text) {
   std::vector<std::string> parts;
-  for (size_t at = 0; at < text.size();) {
-    const size_t end = std::min(text.find(',', at), text.size());
+  if (text.empty()) return parts;
+  for (size_t at = 0;;) {
+    const size_t end = text.find(',', at);
     parts.push_back(text.substr(at, end - at));
+    if (end == std::string::npos) return parts;
     at = end + 1;
   }
-  return parts;
+}
+
+Result<std::vector<int64_t>> split_integers(const char* flag, const std::string& text, int64_t least) {
+  std::vector<int64_t> values;
+  for (const std::string& part : split_list(text)) {
+    int64_t value = 0;
+    const auto [stop, error] = std::from_chars(part.data(), part.data() + part.size(), value);
+    if (error != std::errc() || stop != part.data() + part.size() || value < least) {
+      const std::string range = least == INT64_MIN ? "" : fmt::format(" of at least {}", least);
+      return err(Code::kInvalidArgument, "{} '{}': expected integers{} separated by commas", flag, text, range);
+    }
+    values.push_back(value);
+  }
+  return values;
 }
 
 Result<engine::EngineOptions> engine_options(const config::Settings& settings) {

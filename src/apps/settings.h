@@ -20,6 +20,8 @@ int64_t max_tokens(const config::Settings& settings, const models::GenerationDef
 
 /// "a,b,c" as its parts; an empty text has none.
 std::vector<std::string> split_list(const std::string& text);
+/// "3,1,2" as numbers. Errors: invalid_argument naming the flag, for what is no integer or less than `least` (INT64_MIN: any).
+Result<std::vector<int64_t>> split_integers(const char* flag, const std::string& text, int64_t least);
 
 /// Directory of the built-in model: $LATHE_BUILTIN, else beside the program, else the source tree it was built from.
 Result<std::string> builtin_model();

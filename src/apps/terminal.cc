@@ -62,9 +62,14 @@ InterruptGuard::~InterruptGuard() { std::signal(SIGINT, SIG_DFL); }
 bool InterruptGuard::interrupted() { return g_interrupted != 0; }
 void InterruptGuard::clear() { g_interrupted = 0; }
 
-bool print(std::string_view text) {
-  const bool written = std::fwrite(text.data(), 1, text.size(), stdout) == text.size();
-  return std::fflush(stdout) == 0 && written;
+void print(std::string_view text) {
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  std::fflush(stdout);
+}
+
+Result<void> stdout_status() {
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return {};
+  return err(Code::kUnavailable, "cannot write to stdout: what was printed is not whole");
 }
 
 }  // namespace lathe::apps

@@ -5,6 +5,8 @@
 #include <string>
 #include <string_view>
 
+#include "base/result.h"
+
 namespace lathe::apps {
 
 bool stdin_is_terminal();
@@ -42,7 +44,9 @@ class InterruptGuard {
   static void clear();
 };
 
-/// Writes to stdout at once. False if nobody reads any more.
-bool print(std::string_view text);
+/// Writes to stdout at once. What it could not write is told by stdout_status().
+void print(std::string_view text);
+/// Whether all that was printed was written. Error: unavailable.
+Result<void> stdout_status();
 
 }  // namespace lathe::apps

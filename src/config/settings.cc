@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 
@@ -11,6 +12,8 @@ namespace lathe::config {
 namespace {
 
 constexpr std::string_view kEnvironmentPrefix = "LATHE_";
+
+int64_t int_limit(double value) { return static_cast<int64_t>(value); }
 
 bool holds(SettingType type, const SettingValue& value) {
   switch (type) {
@@ -43,13 +46,41 @@ bool parse_whole(std::string_view text, T& out) {
   return error == std::errc() && end == text.data() + text.size() && !text.empty();
 }
 
-std::string with_case(std::string_view name, char separator, bool upper) {
-  std::string out;
-  for (const char c : name) {
-    const bool letter = c >= 'a' && c <= 'z';
-    out += c == '_' || (upper && (c == '.' || c == '-')) ? separator : upper && letter ? static_cast<char>(c - 'a' + 'A') : c;
-  }
-  return out;
+/// "engine.max_batch" as "engine.max-batch"
+std::string flag_name(std::string name) {
+  std::replace(name.begin(), name.end(), '_', '-');
+  return name;
+}
+
+/// "engine.max-batch" as "ENGINE_MAX_BATCH"
+std::string variable_name(std::string name) {
+  for (char& c : name) c = c == '.' || c == '-' ? '_' : c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c;
+  return name;
+}
+
+/// What the range of a setting adds to "a number".
+std::string range_text(const SettingSpec& spec) {
+  const auto limit = [&](double value) { return spec.type == SettingType::kInt ? fmt::format("{}", int_limit(value)) : fmt::format("{}", value); };
+  const bool open = spec.min_end == RangeEnd::kOpen;
+  if (spec.min && spec.max && !open)
+    return fmt::format(" from {} to {}{}", limit(*spec.min), spec.max_end == RangeEnd::kOpen ? "less than " : "", limit(*spec.max));
+  std::string text;
+  if (spec.min) text = fmt::format(" {} {}", open ? "of more than" : "of at least", limit(*spec.min));
+  if (spec.max)
+    text += fmt::format(" {}{} {}", spec.min ? "and " : "of ", spec.max_end == RangeEnd::kOpen ? "less than" : "at most", limit(*spec.max));
+  return text;
+}
+
+/// In integers: 2^53 + 1 is no double.
+bool inside(const SettingSpec& spec, int64_t value) {
+  return (!spec.min || value >= int_limit(*spec.min)) && (!spec.max || value <= int_limit(*spec.max));
+}
+
+bool inside(const SettingSpec& spec, double value) {
+  if (spec.also && value == *spec.also) return true;
+  if (!std::isfinite(value)) return false;
+  if (spec.min && !(spec.min_end == RangeEnd::kOpen ? value > *spec.min : value >= *spec.min)) return false;
+  return !spec.max || (spec.max_end == RangeEnd::kOpen ? value < *spec.max : value <= *spec.max);
 }
 
 }  // namespace
@@ -84,8 +115,8 @@ std::string_view setting_origin_name(SettingOrigin origin) {
   return "?";
 }
 
-std::string SettingSpec::flag() const { return "--" + with_case(name, '-', false); }
-std::string SettingSpec::environment() const { return std::string(kEnvironmentPrefix) + with_case(name, '_', true); }
+std::string SettingSpec::flag() const { return "--" + flag_name(name); }
+std::string SettingSpec::environment() const { return std::string(kEnvironmentPrefix) + variable_name(name); }
 
 std::string setting_expectation(const SettingSpec& spec) {
   std::string text;
@@ -96,13 +127,8 @@ std::string setting_expectation(const SettingSpec& spec) {
     case SettingType::kString: text = "a string"; break;
     case SettingType::kChoice: text = fmt::format("one of {}", fmt::join(spec.choices, ", ")); break;
   }
-  if (spec.min && spec.max) {
-    text += fmt::format(" from {} to {}", *spec.min, *spec.max);
-  } else if (spec.min) {
-    text += fmt::format(" of at least {}", *spec.min);
-  } else if (spec.max) {
-    text += fmt::format(" of at most {}", *spec.max);
-  }
+  text += range_text(spec);
+  if (spec.also) text = fmt::format("{} or {}", *spec.also, text);
   if (!spec.unit.empty()) text += fmt::format(" ({})", spec.unit);
   return text;
 }
@@ -113,11 +139,8 @@ std::string setting_text(const SettingValue& value) {
 
 Result<void> check_setting(const SettingSpec& spec, const SettingValue& value) {
   if (!holds(spec.type, value)) return wrong(spec, setting_text(value));
-  if (spec.type == SettingType::kInt || spec.type == SettingType::kNumber) {
-    const double number = spec.type == SettingType::kInt ? static_cast<double>(std::get<int64_t>(value)) : std::get<double>(value);
-    const bool inside = std::isfinite(number) && (!spec.min || number >= *spec.min) && (!spec.max || number <= *spec.max);
-    if (!inside) return wrong(spec, setting_text(value));
-  }
+  if (spec.type == SettingType::kInt && !inside(spec, std::get<int64_t>(value))) return wrong(spec, setting_text(value));
+  if (spec.type == SettingType::kNumber && !inside(spec, std::get<double>(value))) return wrong(spec, setting_text(value));
   if (spec.type == SettingType::kChoice) {
     for (const std::string& choice : spec.choices) {
       if (choice == std::get<std::string>(value)) return {};
@@ -192,7 +215,7 @@ Result<void> Settings::apply_environment(std::span<const char* const> variables)
     const size_t equals = variable.find('=');
     if (!variable.starts_with(kEnvironmentPrefix) || equals == std::string_view::npos) continue;
     const std::string_view name = variable.substr(0, equals);
-    if (registry_.reserved(name)) continue;
+    if (registry_.reserved(name) || equals + 1 == variable.size()) continue;  // an empty variable is unset
     const auto at = by_variable.find(name);
     if (at == by_variable.end()) return err(Code::kInvalidArgument, "environment {}: there is no such setting", name);
     const std::string place = fmt::format("environment {}", name);

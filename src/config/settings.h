@@ -28,17 +28,23 @@ std::string_view setting_type_name(SettingType type);        ///< "bool", "int",
 std::string_view setting_cost_name(SettingCost cost);        ///< "hot", "reload", "restart"
 std::string_view setting_origin_name(SettingOrigin origin);  ///< "default", "file", "environment", "flag"
 
+/// Whether a range holds its end itself.
+enum class RangeEnd : uint8_t { kClosed, kOpen };
+
 struct SettingSpec {
   std::string name;  ///< lower case, sections by dots: "engine.max_batch_tokens"
   SettingType type = SettingType::kString;
   std::string unit;            ///< "tokens", "bytes", "s"; empty: none. Text values in bytes may end in K, M, G or T (powers of 1024)
   SettingValue default_value;  ///< holds bool, int64_t, double or string according to type (a choice is a string)
-  std::optional<double> min;   ///< inclusive, for ints and numbers
-  std::optional<double> max;   ///< inclusive
+  std::optional<double> min;   ///< for ints and numbers
+  std::optional<double> max;
   std::vector<std::string> choices;
   SettingCost cost = SettingCost::kRestart;
   std::string help;                  ///< one sentence
   std::vector<std::string> aliases;  ///< other flag names without dashes: "t", "threads"
+  RangeEnd min_end = RangeEnd::kClosed;
+  RangeEnd max_end = RangeEnd::kClosed;  ///< ints: closed ends alone
+  std::optional<double> also = {};       ///< a number outside the range that is allowed too
 
   /// "--engine.max-batch-tokens"
   std::string flag() const;
@@ -73,7 +79,7 @@ class Settings {
   /// Everything at its default. The registry must outlive this object.
   explicit Settings(const SettingRegistry& registry);
 
-  /// `variables`: "NAME=value" as in environ; those that do not begin with LATHE_ are skipped.
+  /// `variables`: "NAME=value" as in environ; those that are empty or do not begin with LATHE_ are skipped.
   Result<void> apply_environment(std::span<const char* const> variables);
   /// A flag's text; `name` is the setting's name.
   Result<void> apply_flag(std::string_view name, std::string_view text);

@@ -49,7 +49,10 @@ Json settings_schema(const SettingRegistry& registry) {
     item.set("default", setting_json(spec.default_value));
     const auto limit = [&](double value) { return spec.type == SettingType::kInt ? Json(static_cast<int64_t>(value)) : Json(value); };
     if (spec.min) item.set("min", limit(*spec.min));
+    if (spec.min_end == RangeEnd::kOpen) item.set("min_excluded", true);
     if (spec.max) item.set("max", limit(*spec.max));
+    if (spec.max_end == RangeEnd::kOpen) item.set("max_excluded", true);
+    if (spec.also) item.set("also", *spec.also);
     Json::Array choices;
     for (const std::string& choice : spec.choices) choices.emplace_back(choice);
     if (!choices.empty()) item.set("choices", std::move(choices));

@@ -21,6 +21,13 @@ SettingRegistry registry() {
   out.declare({"sampling.temperature", SettingType::kNumber, "", 1.0, 0, 100, {}, SettingCost::kHot, "Sampling temperature.", {}});
   out.declare({"engine.dtype", SettingType::kChoice, "", std::string("fast"), {}, {}, {"fast", "float32"}, SettingCost::kReload, "Precision.", {}});
   out.declare({"engine.fallback", SettingType::kBool, "", true, {}, {}, {}, SettingCost::kReload, "Allow fallbacks.", {}});
+  SettingSpec share{"sampling.top-p", SettingType::kNumber, "", 1.0, 0, 1, {}, SettingCost::kHot, "Sum of probability.", {}};
+  share.min_end = RangeEnd::kOpen;
+  share.also = -1;
+  out.declare(std::move(share));
+  SettingSpec least{"sampling.min-p", SettingType::kNumber, "", 0.0, 0, 1, {}, SettingCost::kHot, "Share of the best.", {}};
+  least.max_end = RangeEnd::kOpen;
+  out.declare(std::move(least));
   out.reserve_environment("LATHE_TEST_DATA");
   return out;
 }
@@ -74,6 +81,39 @@ TEST(Settings, WrongValuesAndUnknownNamesAreErrors) {
   expect_parts(apply_settings(settings, *parse_json("[]"), "s.json"), {"s.json", "an array"});
 }
 
+TEST(Settings, RangesMayBeOpenOrHaveOneMoreValue) {
+  const SettingRegistry declared = registry();
+  Settings settings(declared);
+  for (const char* good : {"1", "0.5", "1e-300", "-1"}) EXPECT_TRUE(settings.apply_flag("sampling.top-p", good).has_value()) << good;
+  for (const char* bad : {"0", "-0", "1.0000001", "-0.5", "nan", "inf"}) {
+    expect_parts(settings.apply_flag("sampling.top-p", bad), {"expected -1 or a number of more than 0 and at most 1"});
+  }
+  for (const char* good : {"0", "-0", "0.999999"}) EXPECT_TRUE(settings.apply_flag("sampling.min-p", good).has_value()) << good;
+  for (const char* bad : {"1", "-1e-9"}) expect_parts(settings.apply_flag("sampling.min-p", bad), {"a number from 0 to less than 1"});
+  const Json schema = settings_schema(declared);
+  const Json::Array& list = schema.find("settings")->as_array();
+  EXPECT_EQ(*list[5].find("min_excluded"), Json(true));
+  EXPECT_EQ(list[5].find("max_excluded"), nullptr);
+  EXPECT_EQ(*list[5].find("also"), Json(-1.0));
+  EXPECT_EQ(*list[6].find("max_excluded"), Json(true));
+}
+
+TEST(Settings, LimitsOfIntegersAreIntegers) {
+  SettingRegistry declared;
+  declared.declare({"seed", SettingType::kInt, "", int64_t{0}, 0, 9.2e18, {}, SettingCost::kHot, "Seed.", {}});
+  Settings settings(declared);
+  EXPECT_TRUE(settings.apply_flag("seed", "9200000000000000000").has_value());
+  expect_parts(settings.apply_flag("seed", "9200000000000000001"), {"from 0 to 9200000000000000000"});
+}
+
+TEST(Settings, EmptyVariablesAreUnset) {
+  const SettingRegistry declared = registry();
+  Settings settings(declared);
+  const char* const variables[] = {"LATHE_ENGINE_THREADS=", "LATHE_ENGINE_DTYPE="};
+  ASSERT_TRUE(settings.apply_environment(variables).has_value());
+  EXPECT_EQ(settings.origin("engine.threads"), SettingOrigin::kDefault);
+}
+
 TEST(Settings, SizesTakeSuffixes) {
   const SettingRegistry declared = registry();
   Settings settings(declared);
@@ -87,7 +127,7 @@ TEST(Settings, SizesTakeSuffixes) {
 
 TEST(Settings, SchemaListsEverything) {
   const Json schema = settings_schema(registry());
-  ASSERT_EQ(schema.find("settings")->as_array().size(), 5u);
+  ASSERT_EQ(schema.find("settings")->as_array().size(), 7u);
   const Json& first = schema.find("settings")->as_array()[0];
   EXPECT_EQ(first, *parse_json(R"({"name":"engine.threads","type":"int","unit":"threads","default":4,"min":1,"max":64,"cost":"restart",
     "help":"Worker threads.","flag":"--engine.threads","environment":"LATHE_ENGINE_THREADS","aliases":["t"]})"));

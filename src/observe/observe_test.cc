@@ -19,7 +19,7 @@ TEST(Timeline, WritesChromeJson) {
   timeline.span({.name = "pool", .category = "piece", .ready_ns = 2000, .start_ns = 2500, .end_ns = 4000, .worker = 1});
   timeline.span({.name = "lost", .category = "op"});
   EXPECT_EQ(timeline.dropped(), 1);
-  const std::string json = timeline.to_chrome_json();
+  const std::string json = timeline.to_chrome_json("done");
   EXPECT_NE(
       json.find(
           R"("name":"matmul","cat":"op","pid":0,"tid":0,"ts":1.000,"dur":3.000,"args":{"ready_us":0.000,"wait_us":1.000,"layer":3,"tokens":7,"detail":"avx512"})"),

@@ -35,7 +35,7 @@ void Timeline::keep(const base::Span& span) {
   }
 }
 
-std::string Timeline::to_chrome_json() const {
+std::string Timeline::to_chrome_json(std::string_view outcome) const {
   int64_t origin = INT64_MAX;
   for (const base::Span& span : spans_) origin = std::min({origin, span.ready_ns, span.start_ns});
   const auto micros = [&](int64_t ns) { return static_cast<double>(ns - origin) / 1000.0; };
@@ -54,10 +54,10 @@ std::string Timeline::to_chrome_json() const {
     out += "}}";
     separator = ",";
   }
-  fmt::format_to(std::back_inserter(out), "\n],\"otherData\":{{\"dropped_spans\":{}}}}}\n", dropped_);
+  fmt::format_to(std::back_inserter(out), "\n],\"otherData\":{{\"outcome\":\"{}\",\"dropped_spans\":{}}}}}\n", outcome, dropped_);
   return out;
 }
 
-Result<void> Timeline::write(const std::string& path) const { return base::write_file(path, to_chrome_json()); }
+Result<void> Timeline::write(const std::string& path, std::string_view outcome) const { return base::write_file(path, to_chrome_json(outcome)); }
 
 }  // namespace lathe::observe

@@ -2,6 +2,7 @@
 // Keeps spans and writes them as Chrome trace JSON, which Perfetto and Chromium's viewer open.
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/recorder.h"
@@ -21,8 +22,9 @@ class Timeline : public base::Recorder {
   std::vector<base::Span> spans() const { return spans_; }
   int64_t dropped() const { return dropped_; }
   /// One complete event per span: pid = rank, tid = worker, times in µs from the first span; args: ready, layer, tokens, detail.
-  std::string to_chrome_json() const;
-  Result<void> write(const std::string& path) const;
+  /// `outcome`: a word on how the recorded work ended, beside the count of dropped spans in "otherData".
+  std::string to_chrome_json(std::string_view outcome) const;
+  Result<void> write(const std::string& path, std::string_view outcome) const;
 
  private:
   void keep(const base::Span& span);  ///< under the mutex

@@ -68,9 +68,121 @@ class BadInput(clilib.Case):
         ]:
             self.refuse(USAGE, words, *arguments)
 
+    def test_flags_given_twice(self):
+        for name, arguments in [
+            ("--temperature", ["config", "show", "--temperature", "0", "--temperature", "1"]),
+            ("--temp", ["run", "-p", "hi", "--temp", "0", "--temperature", "1"]),
+            ("-t", ["inspect", "-t", "1", "--threads", "2"]),
+            ("-m", ["selftest", "-m", self.base, "-m", self.base]),
+            ("-p", ["run", "-p", "a", "-p", "b"]),
+            ("--every", ["eval", "--every", "2", "--every", "3"]),
+            ("--ids", ["logits", "--ids", self.ids, "--ids", self.ids, "--out", self.path("o")]),
+            ("--tokens", ["bench", "ops", "--tokens", "1", "--tokens", "2"]),
+            ("--settings", ["bench", "model", "--settings", "a", "--settings", "a"]),
+            ("--json", ["inspect", "--json", "--json"]),
+            ("--json", ["config", "schema", "--json", "--json"]),
+            ("--log-json", ["config", "show", "--log-json", "--log-json"]),
+        ]:
+            self.refuse(USAGE, [f"error: {name} is given 2 times: expected once"], *arguments)
+
+    def test_empty_values(self):
+        run, logits, show = ["run", "-p", "hi"], ["logits", "--ids", self.ids, "--out", self.path("o")], ["config", "show"]
+        for verb, *flags in [
+            [run, "-m", "--system", "--image", "--stop", "--logit-bias", "--trace", "--settings", "--reasoning-effort", "-f", "-n"],
+            [logits, "--chunks", "--at", "--pixels", "--decode-from"],
+            [["eval"], "--only", "--sets", "--compare", "--every", "--rows", "-m"],
+            [["inspect"], "--batch", "-m", "--context"],
+            [["selftest"], "-m", "--dtype"],
+            [show, "--context", "--temperature", "--isa", "--kernel", "--settings"],
+            [["bench", "ops"], "--op", "--shapes", "--tokens", "--baseline"],
+            [["bench", "model"], "--prompt", "--batch", "--samples"],
+            [["bench", "ab", "-t 1", "-t 2"], "--verb-args", "--pairs"],
+        ]:
+            for flag in flags:
+                self.refuse(USAGE, [f"error: {flag} is empty: expected"], *verb, flag, "")
+                if flag.startswith("--"):
+                    self.refuse(USAGE, [f"error: {flag} is empty: expected"], *verb, f"{flag}=")
+                self.refuse(USAGE, [f"error: {flag} is given without a value"], *verb, flag)
+        self.refuse(USAGE, ["--temperature is empty"], "config", "show", "--temperature=", "0.5")
+        self.refuse(USAGE, ["MODEL is empty"], "inspect", "")
+        self.refuse(USAGE, ["--a is empty"], "bench", "ab", "", "-t 1")
+        for words, arguments in [(["--only ','"], ["eval", "--only", ","]), (["'1,'"], [*logits, "--chunks", "1,"]), (["'1,,2'"], ["bench", "ops", "--tokens", "1,,2"]),
+                                 (["--kernel"], ["inspect", "--kernel", "matmul=ref,"])]:
+            self.refuse(USAGE, words, *arguments)
+
+    def test_ranges_hold_as_told(self):
+        told = {s["name"]: s for s in self.lathe.json("config", "schema", "--json")["settings"] if s["type"] in ("int", "number")}
+        self.assertTrue(told["sampling.top-p"]["min_excluded"] and told["sampling.min-p"]["max_excluded"])
+        for name, spec in told.items():
+            step = 1 if spec["type"] == "int" else 1e-9
+            for end, sign in (("min", -1), ("max", 1)):
+                inside, outside = spec[end], spec[end] + sign * step
+                if spec.get(end + "_excluded"):
+                    inside, outside = inside - sign * step, inside
+                if outside not in (spec.get("also"),):
+                    self.refuse(USAGE, [name, "expected"], "config", "show", f"--{name}={outside:.12g}" if step < 1 else f"--{name}={outside}")
+                kept = self.lathe.json("config", "show", f"--{name}={inside:.12g}" if step < 1 else f"--{name}={inside}")[name]["value"]
+                self.assertAlmostEqual(kept, inside, delta=step / 2)
+                if name.startswith("sampling."):  # the sampler takes what the setting takes
+                    self.lathe.good("run", "-p", "hi", "-n", "1", f"--{name}={kept}") if "max-tokens" not in name else None
+        self.lathe.good("run", "-p", "hi", "-n", "1", "--temperature", "0")
+        for words, arguments in [
+            (["top-p is 0", "more than 0 and at most 1"], ["--top-p", "0"]),
+            (["min-p is 1", "from 0 to less than 1"], ["--min-p", "1"]),
+            (["0.0001", "0 or a number from 0.001 to 100"], ["--temperature", "0.0001"]),
+            (["repetition-penalty is 0", "more than 0 and at most 10"], ["--repetition-penalty", "0"]),
+            (["9200000000000000001", "9200000000000000000"], ["--seed", "9200000000000000001"]),
+        ]:
+            self.refuse(USAGE, words, "config", "show", *arguments)
+            self.assertIn(words[-1], self.lathe.good("run", "--help").replace("\n" + " " * 30, ""))
+
+    def test_lists_do_not_swallow_the_model(self):
+        for flag in (["--stop", "x"], ["--logit-bias", "1=1"]):
+            self.refuse(FAILURE, ["no model at '/nowhere/model'"], "run", "-p", "hi", *flag, "/nowhere/model")
+
+    def shell(self, command):
+        """(exit code, stdout, stderr) of a command line in which $LATHE is the program."""
+        done = subprocess.run(["bash", "-c", command], capture_output=True, check=False, timeout=300, env=dict(self.lathe.environment, LATHE=self.lathe.program))
+        return done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace")
+
+    def test_output_that_cannot_be_written(self):
+        for verb in ("--version", "--help", "run --help", "config schema", "config show", "inspect", "inspect --json", "run -p hi -n 3", "run -p hi -n 3 --json",
+                     "eval --only add_2_digits --every 1000"):
+            code, _, said = self.shell(f'"$LATHE" {verb} >/dev/full')
+            self.assertEqual((code, said), (FAILURE, "error: cannot write to stdout: what was printed is not whole\n"), verb)
+        code, _, said = self.shell('"$LATHE" config schema >&-')
+        self.assertEqual((code, said.count("\n")), (FAILURE, 1), said)
+
+    def test_a_reader_that_leaves(self):
+        code, out, said = self.shell('set -o pipefail; "$LATHE" run -p "Tell me a long story." --temp 0 --ignore-eos -n 4000 | head -c 1')
+        self.assertEqual((code, len(out), said), (141, 1, ""))
+        # The same below a parent that ignores the signal.
+        code, out, said = self.shell("set -o pipefail; trap '' PIPE; \"$LATHE\" run -p hi --temp 0 --ignore-eos -n 4000 | head -c 1")
+        self.assertEqual((code, len(out), said), (141, 1, ""))
+
+    def test_a_limit_on_file_sizes(self):
+        trace, logits = self.path("limited.json"), self.path("limited.safetensors")
+        code, out, said = self.shell(f'ulimit -f 8; "$LATHE" run -p hi -n 20 --temp 0 --trace {trace}')
+        self.assertEqual((code, said), (FAILURE, f"error: --trace: cannot write '{trace}': File too large\n"))
+        self.assertTrue(out)
+        code, _, said = self.shell(f'ulimit -f 1; "$LATHE" logits {self.base} --ids {self.ids} --out {logits} --log-level error')
+        self.assertEqual((code, said), (FAILURE, f"error: cannot write '{logits}': File too large\n"))
+        code, _, said = self.shell(f'ulimit -f 1; "$LATHE" config schema > {self.path("limited.out")}')
+        self.assertEqual((code, said), (FAILURE, "error: cannot write to stdout: what was printed is not whole\n"))
+        self.assertEqual([name for name in os.listdir(self.folder.name) if name.startswith("limited")], ["limited.out"])
+
+    def test_a_trace_tells_how_the_run_ended(self):
+        trace = self.path("ended.json")
+        self.lathe.good("run", "-p", "hi", "-n", "1", "--trace", trace)
+        self.assertEqual(json.loads(self.content(trace))["otherData"]["outcome"], "done")
+        self.refuse(USAGE, ["prompt has"], "run", "--raw", "-p", "Once upon a time there was a fox", "--context", "2", "--json", "--trace", trace)
+        self.assertEqual(json.loads(self.content(trace))["otherData"]["outcome"], "invalid_argument")
+        self.refuse(FAILURE, ["no model"], "run", "-m", self.path("none"), "-p", "x", "--json", "--trace", self.path("never.json"))
+        self.assertFalse(os.path.exists(self.path("never.json")))
+
     def test_values_of_settings(self):
         for words, arguments in [
-            (["temperature", "-1", "0 to 100"], ["--temperature", "-1"]),
+            (["temperature", "-1", "0 or a number from 0.001 to 100"], ["--temperature", "-1"]),
             (["temperature", "warm"], ["--temperature", "warm"]),
             (["threads", "-3", "0 to 4096"], ["-t", "-3"]),
             (["top-p", "1.5"], ["--top-p", "1.5"]),
@@ -95,7 +207,7 @@ class BadInput(clilib.Case):
         self.refuse(FAILURE, ["none.json", "No such file"], "config", "show", "--settings", self.path("none.json"))
 
     def test_prompt(self):
-        self.refuse(USAGE, ["prompt is empty"], "run", "-p", "")
+        self.refuse(USAGE, ["-p is empty"], "run", "-p", "")
         self.refuse(USAGE, ["prompt is empty"], "run", "--raw")
         self.refuse(USAGE, ["prompt is empty"], "run", "-f", "-")
         self.refuse(USAGE, ["prompt is empty"], "run", "-f", self.write("empty.txt", b""))

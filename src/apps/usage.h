@@ -1,0 +1,19 @@
+#pragma once
+// Command lines that do not hold, told in one sentence. The parser's own words are for programmers.
+
+#include <CLI/CLI.hpp>
+#include <string>
+#include <vector>
+
+namespace lathe::apps {
+
+/// "--flag=" of a flag that takes a value as the two words that it stands for: the library takes the next word as the value.
+std::vector<std::string> with_empty_values(const CLI::App& app, std::vector<std::string> arguments);
+
+/// What the library accepts and we do not: a flag that is given twice and is no list, and a value that is empty. One sentence, empty if there is none.
+std::string repeated_or_empty(const CLI::App& app, const std::vector<std::string>& arguments);
+
+/// One sentence about what the library refused.
+std::string usage_message(const CLI::App& app, const CLI::Error& error, const std::vector<std::string>& arguments);
+
+}  // namespace lathe::apps
