@@ -91,42 +91,66 @@ LATHE_INLINE void direct_segment(const DirectArgs& args, const Decode& decode, c
   for (; at < end; at += 16) direct_pieces<kRows, 1, Decode, Step, Group>(args, decode, rows, at, scale, sum);
 }
 
+/// One leaf: lanes = x · rows over weight bytes [begin, end); `block_end` and `scale` go on from leaf to leaf.
 template <int kRows, class Decode, class Step, class Group>
-LATHE_INLINE void direct_group(const DirectArgs& args, const Decode& decode, int group) {
-  const Group rows = Group::make(args, group);
-  const char* const base = args.weights + group * kLanes * args.row_bytes;
-  Sums<kRows> sum, lanes;
-#pragma GCC unroll 4
-  for (int r = 0; r < kRows; ++r) {
-#pragma GCC unroll 4
-    for (int i = 0; i < 4; ++i) sum.v[r][i] = zero();
-  }
-  if (args.scales == nullptr) {
-    direct_segment<kRows, Decode, Step, Group>(args, decode, rows, base, 0, args.bytes, zero(), sum);
-    lanes = sum;
-  } else {
-    int64_t end = args.first_block < args.bytes ? args.first_block : args.bytes;
-    const float* scales = args.scales;
-    for (int64_t begin = 0; begin < args.bytes; ++scales) {
-      const Vf scale = set1(*scales);
-      direct_segment<kRows, Decode, Step, Group>(args, decode, rows, base, begin, end, scale, sum);
+struct DirectLeaf {
+  const DirectArgs& args;
+  const Decode& decode;
+  Group rows;
+  const char* base;
+  int64_t block_end;
+  const float* scale;
+
+  inline __attribute__((always_inline)) void run(int64_t begin, int64_t end, Sums<kRows>& lanes) {
+    Sums<kRows> sum;
+    clear(sum);
+    if (args.scales == nullptr) {
+      direct_segment<kRows, Decode, Step, Group>(args, decode, rows, base, begin, end, zero(), sum);
+      lanes = sum;
+      return;
+    }
+    for (int64_t at = begin; at < end;) {
+      const int64_t next = block_end < end ? block_end : end;
+      const Vf factor = set1(*scale);
+      direct_segment<kRows, Decode, Step, Group>(args, decode, rows, base, at, next, factor, sum);
       if constexpr (!Decode::kFolds) {
-#pragma GCC unroll 4
-        for (int r = 0; r < kRows; ++r) {
-#pragma GCC unroll 4
-          for (int i = 0; i < 4; ++i) {
-            lanes.v[r][i] = begin == 0 ? mul(sum.v[r][i], scale) : fma(sum.v[r][i], scale, lanes.v[r][i]);
-            sum.v[r][i] = zero();
-          }
-        }
+        take_scaled(factor, at == begin, sum, lanes);
+        clear(sum);
       }
-      begin = end;
-      end = end + args.block < args.bytes ? end + args.block : args.bytes;
+      at = next;
+      if (at == block_end) ++scale, block_end += args.block;
     }
     if constexpr (Decode::kFolds) lanes = sum;
   }
+
+ private:
+  LATHE_INLINE void clear(Sums<kRows>& sum) {
 #pragma GCC unroll 4
-  for (int r = 0; r < kRows; ++r) store(args.total + r * 2 * kLanes + group * kLanes, sum_parts(lanes.v[r]));
+    for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 4
+      for (int i = 0; i < 4; ++i) sum.v[r][i] = zero();
+    }
+  }
+  LATHE_INLINE void take_scaled(Vf factor, bool first, const Sums<kRows>& sum, Sums<kRows>& lanes) {
+#pragma GCC unroll 4
+    for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 4
+      for (int i = 0; i < 4; ++i) lanes.v[r][i] = first ? mul(sum.v[r][i], factor) : fma(sum.v[r][i], factor, lanes.v[r][i]);
+    }
+  }
+};
+
+template <int kRows, class Decode, class Step, class Group>
+LATHE_INLINE void direct_group(const DirectArgs& args, const Decode& decode, int group) {
+  DirectLeaf<kRows, Decode, Step, Group> leaf{
+      args, decode, Group::make(args, group), args.weights + group * kLanes * args.row_bytes, args.first_block, args.scales};
+  float* total = args.total + group * kLanes;
+  for (int64_t begin = 0; begin < args.bytes; begin += args.leaf, total += args.total_stride) {
+    Sums<kRows> lanes;
+    leaf.run(begin, begin + args.leaf < args.bytes ? begin + args.leaf : args.bytes, lanes);
+#pragma GCC unroll 4
+    for (int r = 0; r < kRows; ++r) store(total + r * 2 * kLanes, sum_parts(lanes.v[r]));
+  }
 }
 
 template <int kRows, class Decode, class Step>

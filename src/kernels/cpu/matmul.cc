@@ -126,7 +126,7 @@ void matmul(const Level& level, const ops::MatmulParams& p, const ops::LaunchCon
     part.first_panel = job.panels;
     job.panels += part.source.panels();
     job.weight_bytes += part.source.outputs() * channels * part.source.element_bytes();
-    job.worker_bytes = std::max(job.worker_bytes, PanelRun::bytes(part.source, rows > level.base->tile_rows, tree_depth(part.source.leaves())));
+    job.worker_bytes = std::max(job.worker_bytes, PanelRun::bytes(part.source, rows > level.base->tile_rows, part.source.leaves()));
     pairs |= part.source.format() == RowFormat::kPairs;
     rounded |= part.source.format() == RowFormat::kRounded;
   }

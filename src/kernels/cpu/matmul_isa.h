@@ -38,19 +38,21 @@ using TileFn = void (*)(const TileArgs& args);
 
 /// A leaf of a panel times a few rows of x, straight from the weights: same bits as pack and tile. Every segment is a multiple of 16 bytes.
 struct DirectArgs {
-  const char* weights = nullptr;  ///< first channel of the leaf in the panel's first row
+  const char* weights = nullptr;  ///< first channel in the panel's first row
   int64_t row_bytes = 0;          ///< from row to row
   int64_t present = 0;            ///< rows of the panel that the matrix has, at least 1
-  int64_t bytes = 0;              ///< of the leaf in a row
-  int64_t turn = 0;               ///< bytes of the leaf before this one: the line to ask for lies `ahead` of it; the others: `wrap`
+  int64_t bytes = 0;              ///< of the channels in a row
+  int64_t leaf = 0;               ///< bytes of a leaf in a row; the last one ends with `bytes`
+  int64_t turn = 0;               ///< bytes before this one: the line to ask for lies `ahead` of it; the others: `wrap`
   int64_t ahead = 0;
   int64_t wrap = 0;
-  const float* scales = nullptr;  ///< null, or one factor per block along the leaf, the same for all rows of the panel
-  int64_t first_block = 0;        ///< bytes of the leaf in its first block
+  const float* scales = nullptr;  ///< null, or one factor per block along the row, the same for all rows of the panel
+  int64_t first_block = 0;        ///< bytes in the first block
   int64_t block = 0;              ///< bytes of a block
-  const char* x = nullptr;        ///< first channel of the leaf in the first row of x
+  const char* x = nullptr;        ///< first channel in the first row of x
   int64_t x_stride = 0;
-  float* total = nullptr;  ///< [rows][width]: the leaf's sums
+  float* total = nullptr;    ///< [leaves][…][rows][width]: the sums of each leaf
+  int64_t total_stride = 0;  ///< from leaf to leaf
 };
 using DirectFn = void (*)(const DirectArgs& args);
 

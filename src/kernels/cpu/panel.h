@@ -134,20 +134,34 @@ class PanelSource {
     if (!late_scale_) args.scale = nullptr;
     tiles_[count](args);
   }
-  /// Runs channels [begin, end), a leaf, of a panel over `count` rows of x without packing. False: not for these sizes, nothing is done.
-  bool direct(const Rows& x, int64_t row, int64_t count, int64_t panel, int64_t begin, int64_t end, float* total) const {
+  /// Rows of x that a product takes at once.
+  struct Tile {
+    const Rows& x;
+    int64_t row, count;
+  };
+  /// Channels [begin, end), whole leaves, and where the sums of each go.
+  struct Leaves {
+    int64_t begin, end;
+    float* total;
+    int64_t total_stride;
+  };
+  /// Runs leaves of a panel over few rows of x without packing. False: not for these sizes, nothing is done.
+  bool direct(const Tile& tile, int64_t panel, const Leaves& leaves) const {
+    const int64_t count = tile.count, begin = leaves.begin, end = leaves.end;
     if (direct_ == nullptr || count > kDirectRowsMax || direct_[count] == nullptr || begin >= end) return false;
     const int64_t first = panel * width(), present = std::min<int64_t>(width(), outputs() - first);
     const int64_t unit = 16 / element_bytes_;  // channels of a step: segments begin and end with one
     const int64_t step = matrix_->values.step(0) * element_bytes_;
+    if ((end - begin) % unit != 0 || (end - begin > leaf_ && leaf_ % unit != 0)) return false;
     DirectArgs args{.weights = static_cast<const char*>(matrix_->values.data) + first * step + begin * element_bytes_,
                     .row_bytes = step,
                     .present = present,
                     .bytes = (end - begin) * element_bytes_,
-                    .x = x.at(row, begin, format_),
-                    .x_stride = x.stride,
-                    .total = total};
-    if ((end - begin) % unit != 0) return false;
+                    .leaf = leaf_ * element_bytes_,
+                    .x = tile.x.at(tile.row, begin, format_),
+                    .x_stride = tile.x.stride,
+                    .total = leaves.total,
+                    .total_stride = leaves.total_stride};
     if (matrix_->scaled()) {
       const int64_t row_block = (first + matrix_->row_offset) / matrix_->block_rows, column = begin + matrix_->col_offset;
       const int64_t left = matrix_->block_cols - column % matrix_->block_cols;
@@ -172,7 +186,7 @@ class PanelSource {
   }
 
  private:
-  /// Leaves: the next one of the same rows. Whole rows: further on in the row, or in the groups below.
+  /// A part of the rows: the next part of the same ones. Whole rows: further on in the row, or in the groups below.
   void set_prefetch(bool whole, DirectArgs& args) const {
     const int64_t group = width() / 2 * args.row_bytes, below = kPrefetchBytes / args.bytes, rest = kPrefetchBytes % args.bytes;
     args.turn = whole ? args.bytes - rest : 0;
@@ -220,9 +234,10 @@ inline int64_t tree_depth(int64_t leaves) {
 /// One panel at work: packed as a whole for many tiles of rows, or segment by segment on the way for a single tile.
 class PanelRun {
  public:
-  /// Memory: a packed panel (whole) or one segment, scale factors, the tile's lanes, the totals of the tree.
-  static int64_t bytes(const PanelSource& source, bool whole, int64_t depth) {
-    return kept_bytes(source, whole) + scale_bytes(source, whole) + (4 + depth) * tile_bytes(source);
+  /// Memory: a packed panel (whole) or one segment, scale factors, the tile's lanes, the totals of the tree over `leaves` or of every leaf.
+  static int64_t bytes(const PanelSource& source, bool whole, int64_t leaves) {
+    const int64_t tree = tree_depth(leaves) * tile_bytes(source), all = whole ? 0 : leaves * direct_floats(source) * 4;
+    return kept_bytes(source, whole) + scale_bytes(source, whole) + 4 * tile_bytes(source) + std::max(tree, all);
   }
   PanelRun(const PanelSource& source, const ops::LaunchContext& context, void* memory, bool whole)
       : source_(source), context_(context), whole_(whole), packed_(static_cast<char*>(memory)) {
@@ -250,7 +265,7 @@ class PanelRun {
   float* node(const Rows& x, int64_t row, int64_t count, int64_t a, int64_t b, int64_t leaf_begin) {
     row_ = row, count_ = count, x_ = &x;
     if (a == leaf_begin) next_packed_ = packed_, next_scale_ = scales_;
-    evaluate(a, b, leaf_begin, totals_);
+    if (!all_leaves(a, b, leaf_begin)) evaluate(a, b, leaf_begin, totals_);
     return totals_;
   }
   int64_t present() const { return present_; }
@@ -264,12 +279,7 @@ class PanelRun {
   void leaf(int64_t leaf, float* total) {
     const int64_t first = leaf * source_.leaf_channels(), last = std::min(first + source_.leaf_channels(), source_.channels());
     if (first >= last) std::fill_n(total, count_ * source_.width(), 0.0f);
-    if (!whole_ && source_.direct(*x_, row_, count_, panel_, first, last, total)) {
-      LATHE_COUNT(context_, kWeightBytes, present_ * (last - first) * source_.element_bytes());
-      LATHE_COUNT(context_, kBytesRead, present_ * (last - first) * source_.element_bytes());
-      LATHE_COUNT(context_, kFlops, 2 * count_ * present_ * (last - first));
-      return;
-    }
+    if (direct({.begin = first, .end = last, .total = total, .total_stride = 0})) return;
     for (int64_t at = first, end = 0; at < last; at = end) {
       end = source_.segment_end(at, !whole_);
       if (!whole_) {
@@ -282,6 +292,30 @@ class PanelRun {
       next_packed_ += source_.packed_bytes(end - at);
       next_scale_ += 4 * source_.width();
     }
+  }
+  bool direct(const PanelSource::Leaves& leaves) {
+    if (whole_ || !source_.direct({*x_, row_, count_}, panel_, leaves)) return false;
+    [[maybe_unused]] const int64_t weights = present_ * (leaves.end - leaves.begin);
+    LATHE_COUNT(context_, kWeightBytes, weights * source_.element_bytes());
+    LATHE_COUNT(context_, kBytesRead, weights * source_.element_bytes());
+    LATHE_COUNT(context_, kFlops, 2 * count_ * weights);
+    return true;
+  }
+  /// Several leaves in one walk over the rows, so that memory is read in its order; then the same tree over their totals.
+  bool all_leaves(int64_t a, int64_t b, int64_t leaf_begin) {
+    const int64_t first = (a - leaf_begin) * source_.leaf_channels(), stride = direct_floats(source_);
+    const int64_t last = std::min((b - leaf_begin) * source_.leaf_channels(), source_.channels());
+    if (b - a < 2 || !direct({.begin = first, .end = last, .total = totals_, .total_stride = stride})) return false;
+    add_leaves(a, b, totals_);
+    return true;
+  }
+  void add_leaves(int64_t a, int64_t b, float* total) {
+    if (b - a <= 1) return;
+    const int64_t middle = tensor::tree_middle(a, b);
+    float* const right = total + (middle - a) * direct_floats(source_);
+    add_leaves(a, middle, total);
+    add_leaves(middle, b, right);
+    source_.isa().add(total, right, count_ * source_.width());
   }
   void evaluate(int64_t a, int64_t b, int64_t leaf_begin, float* total) {
     if (b - a <= 1) return leaf(a - leaf_begin, total);
@@ -297,6 +331,7 @@ class PanelRun {
   static int64_t scale_bytes(const PanelSource& source, bool whole) {
     return source.late_scale() ? (whole ? source.segments() : 1) * source.width() * 16 : 0;
   }
+  static int64_t direct_floats(const PanelSource& source) { return kDirectRowsMax * source.width(); }
   static int64_t tile_bytes(const PanelSource& source) { return int64_t{4} * source.isa().tile_rows * source.width(); }
 
   const PanelSource& source_;
