@@ -11,6 +11,8 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "base/file_place.h"
+
 namespace lathe::base {
 namespace {
 
@@ -64,9 +66,6 @@ Result<std::string> read_file(const std::string& path, size_t bytes_max) {
   return content;
 }
 
-namespace {
-
-/// Writing goes through a rename, which would put a plain file in the place of a device, a pipe or a link.
 Result<std::string> file_to_replace(const std::string& path) {
   LATHE_TRY_VOID(check_path(path));
   struct stat info{};
@@ -78,8 +77,6 @@ Result<std::string> file_to_replace(const std::string& path) {
   std::free(real);
   return resolved;
 }
-
-}  // namespace
 
 Result<void> write_file(const std::string& given, std::string_view bytes) {
   LATHE_TRY(const std::string path, file_to_replace(given));

@@ -14,6 +14,7 @@
 
 #include "base/result.h"
 #include "tensor/view.h"
+#include "weights/stream.h"
 
 namespace lathe::weights {
 
@@ -47,15 +48,22 @@ std::string_view safetensors_dtype_name(DType type);
 /// "bf16[128, 1, 4]": for messages.
 std::string describe_shape(DType dtype, std::span<const int64_t> shape);
 
+using Metadata = std::span<const std::pair<std::string, std::string>>;
+
+/// Writes a file of tensors that are computed when they are due (stream.h). Names, dtypes and shapes of `tensors` count, their places do not: they are
+/// laid out by falling element size, then by name, so every one is aligned. `fill` knows a tensor by its place in `tensors`; pieces begin at multiples of
+/// 8 bytes. The file gets its name when it is whole.
+/// Errors  invalid_argument (duplicate name, name "__metadata__"), those of stream_parts and OutputFile.
+Result<void> write_safetensors(const std::string& path, std::span<const TensorEntry> tensors, Metadata metadata, FillPart fill,
+                               const StreamOptions& options);
+
 /// A tensor to be written; the view is contiguous, in host memory and stays valid until write_safetensors returns.
 struct NamedView {
   std::string name;
   View view;
 };
 
-/// Writes a file through a temporary one and a rename. Tensors are laid out by falling alignment, then by name, so every one is aligned.
-/// Errors  invalid_argument (duplicate name, name "__metadata__", strided view), unavailable (write failed).
-Result<void> write_safetensors(const std::string& path, std::span<const NamedView> tensors,
-                               std::span<const std::pair<std::string, std::string>> metadata = {});
+/// The same of tensors that are there. Errors: also invalid_argument (strided view).
+Result<void> write_safetensors(const std::string& path, std::span<const NamedView> tensors, Metadata metadata = {});
 
 }  // namespace lathe::weights

@@ -1,13 +1,10 @@
-// Writing safetensors files: header first, then the tensors straight from their views.
+// Writing safetensors files: header first, then the tensors as they are computed.
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstdio>
 #include <cstring>
-#include <memory>
+#include <numeric>
 #include <unordered_set>
 
 #include "config/json.h"
@@ -18,55 +15,59 @@ namespace {
 
 using config::Json;
 
-struct CloseFile {
-  void operator()(std::FILE* file) const { std::fclose(file); }
-};
-using File = std::unique_ptr<std::FILE, CloseFile>;
-
-/// Pointers in the order of the file: wide elements first, so that every tensor begins at a multiple of its element size.
-std::vector<const NamedView*> file_order(std::span<const NamedView> tensors) {
-  std::vector<const NamedView*> order;
-  for (const NamedView& named : tensors) order.push_back(&named);
-  std::sort(order.begin(), order.end(), [](const NamedView* a, const NamedView* b) {
-    const size_t a_bytes = tensor::dtype_bytes(a->view.dtype);
-    const size_t b_bytes = tensor::dtype_bytes(b->view.dtype);
-    return a_bytes != b_bytes ? a_bytes > b_bytes : a->name < b->name;
-  });
-  return order;
-}
-
-Result<void> check_tensors(std::span<const NamedView> tensors) {
+Result<void> check_names(std::span<const TensorEntry> tensors) {
   std::unordered_set<std::string_view> names;
-  for (const NamedView& named : tensors) {
-    if (named.name == "__metadata__") return err(Code::kInvalidArgument, "a tensor may not be called '__metadata__'");
-    if (!names.insert(named.name).second) return err(Code::kInvalidArgument, "two tensors are called '{}'", named.name);
-    if (!named.view.present() || !named.view.contiguous()) {
-      return err(Code::kInvalidArgument, "tensor '{}' ({}) is not contiguous", named.name, describe(named.view));
-    }
+  for (const TensorEntry& tensor : tensors) {
+    if (tensor.name == "__metadata__") return err(Code::kInvalidArgument, "a tensor may not be called '__metadata__'");
+    if (!names.insert(tensor.name).second) return err(Code::kInvalidArgument, "two tensors are called '{}'", tensor.name);
   }
   return {};
 }
 
-uint64_t view_bytes(const View& view) { return static_cast<uint64_t>(view.elements()) * tensor::dtype_bytes(view.dtype); }
+/// Places in the order of the file: wide elements first, so that every tensor begins at a multiple of its element size.
+std::vector<size_t> file_order(std::span<const TensorEntry> tensors) {
+  std::vector<size_t> order(tensors.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+    const size_t a_bytes = tensor::dtype_bytes(tensors[a].dtype);
+    const size_t b_bytes = tensor::dtype_bytes(tensors[b].dtype);
+    return a_bytes != b_bytes ? a_bytes > b_bytes : tensors[a].name < tensors[b].name;
+  });
+  return order;
+}
+
+uint64_t bytes_of(const TensorEntry& tensor) {
+  uint64_t bytes = tensor::dtype_bytes(tensor.dtype);
+  for (const int64_t size : tensor.shape) bytes *= static_cast<uint64_t>(size);
+  return bytes;
+}
+
+/// Offsets from the start of the data, by place in `tensors`.
+std::vector<StreamPart> lay_out(std::span<const TensorEntry> tensors, std::span<const size_t> order) {
+  std::vector<StreamPart> parts(tensors.size());
+  uint64_t at = 0;
+  for (const size_t i : order) {
+    parts[i] = {.offset = at, .bytes = bytes_of(tensors[i])};
+    at += parts[i].bytes;
+  }
+  return parts;
+}
 
 /// Length, JSON and padding with blanks to a multiple of 8 bytes.
-std::string make_header(const std::vector<const NamedView*>& order, std::span<const std::pair<std::string, std::string>> metadata) {
+std::string make_header(std::span<const TensorEntry> tensors, std::span<const size_t> order, std::span<const StreamPart> parts, Metadata metadata) {
   Json::Object header;
   if (!metadata.empty()) {
     Json::Object strings;
     for (const auto& [key, value] : metadata) strings.emplace_back(key, Json(value));
     header.emplace_back("__metadata__", Json(std::move(strings)));
   }
-  uint64_t at = 0;
-  for (const NamedView* named : order) {
-    Json::Array shape;
-    for (int axis = 0; axis < named->view.rank; ++axis) shape.emplace_back(named->view.dim(axis));
-    const uint64_t end = at + view_bytes(named->view);
-    Json::Array offsets = {Json(static_cast<int64_t>(at)), Json(static_cast<int64_t>(end))};
-    header.emplace_back(named->name, Json(Json::Object{{"dtype", Json(safetensors_dtype_name(named->view.dtype))},
-                                                       {"shape", Json(std::move(shape))},
-                                                       {"data_offsets", Json(std::move(offsets))}}));
-    at = end;
+  for (const size_t i : order) {
+    Json::Array shape(tensors[i].shape.begin(), tensors[i].shape.end());
+    const auto begin = static_cast<int64_t>(parts[i].offset);
+    Json::Array offsets = {Json(begin), Json(begin + static_cast<int64_t>(parts[i].bytes))};
+    header.emplace_back(tensors[i].name, Json(Json::Object{{"dtype", Json(safetensors_dtype_name(tensors[i].dtype))},
+                                                           {"shape", Json(std::move(shape))},
+                                                           {"data_offsets", Json(std::move(offsets))}}));
   }
   std::string json = Json(std::move(header)).dump();
   json.append((8 - json.size() % 8) % 8, ' ');
@@ -76,35 +77,36 @@ std::string make_header(const std::vector<const NamedView*>& order, std::span<co
   return out + json;
 }
 
-bool write_all(std::FILE* file, const void* data, size_t bytes) { return bytes == 0 || std::fwrite(data, 1, bytes, file) == bytes; }
-
 }  // namespace
 
-Result<void> write_safetensors(const std::string& path, std::span<const NamedView> tensors,
-                               std::span<const std::pair<std::string, std::string>> metadata) {
-  LATHE_TRY_VOID(check_tensors(tensors));
-  const std::vector<const NamedView*> order = file_order(tensors);
-  const std::string header = make_header(order, metadata);
-  const std::string temporary = fmt::format("{}.part{}", path, ::getpid());
-  File file(std::fopen(temporary.c_str(), "wb"));
-  if (file == nullptr) return err(Code::kUnavailable, "cannot create '{}': {}", temporary, std::strerror(errno));
-  bool written = write_all(file.get(), header.data(), header.size());
-  for (const NamedView* named : order) {
-    written = written && write_all(file.get(), named->view.data, static_cast<size_t>(view_bytes(named->view)));
+Result<void> write_safetensors(const std::string& path, std::span<const TensorEntry> tensors, Metadata metadata, FillPart fill,
+                               const StreamOptions& options) {
+  LATHE_TRY_VOID(check_names(tensors));
+  const std::vector<size_t> order = file_order(tensors);
+  std::vector<StreamPart> parts = lay_out(tensors, order);
+  const std::string header = make_header(tensors, order, parts, metadata);
+  uint64_t size = header.size();
+  for (StreamPart& part : parts) {
+    part.offset += header.size();
+    size += part.bytes;
   }
-  written = written && std::fflush(file.get()) == 0;
-  int cause = errno;
-  if (std::fclose(file.release()) != 0 && written) {
-    written = false;
-    cause = errno;
+  LATHE_TRY(base::OutputFile file, base::OutputFile::create(path, size));
+  LATHE_TRY_VOID(file.write_at(0, std::as_bytes(std::span(header))));
+  LATHE_TRY_VOID(stream_parts(file, parts, fill, options));
+  return file.commit();
+}
+
+Result<void> write_safetensors(const std::string& path, std::span<const NamedView> tensors, Metadata metadata) {
+  std::vector<TensorEntry> entries;
+  for (const auto& [name, view] : tensors) {
+    if (!view.present() || !view.contiguous()) return err(Code::kInvalidArgument, "tensor '{}' ({}) is not contiguous", name, describe(view));
+    entries.push_back({.name = name, .dtype = view.dtype, .shape = {view.shape.begin(), view.shape.begin() + view.rank}});
   }
-  if (written && std::rename(temporary.c_str(), path.c_str()) != 0) {
-    written = false;
-    cause = errno;
-  }
-  if (written) return {};
-  ::unlink(temporary.c_str());
-  return err(Code::kUnavailable, "cannot write '{}': {}", path, std::strerror(cause));
+  const auto copy = [&](size_t part, uint64_t begin, std::span<std::byte> out) -> Result<void> {
+    std::memcpy(out.data(), static_cast<const std::byte*>(tensors[part].view.data) + begin, out.size());
+    return {};
+  };
+  return write_safetensors(path, entries, metadata, copy, {});
 }
 
 }  // namespace lathe::weights

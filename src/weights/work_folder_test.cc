@@ -1,0 +1,91 @@
+// Goal: a folder has its name when it is whole; unfinished work goes on, and is never mixed with another's.
+#include "weights/work_folder.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "base/file.h"
+
+namespace lathe::weights {
+namespace {
+
+namespace fs = std::filesystem;
+
+class WorkFolderTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    fs::remove_all(base_);
+    fs::create_directories(base_);
+  }
+  void TearDown() override { fs::remove_all(base_); }
+
+  /// The message of an open that must fail.
+  std::string refused(const std::string& work, Code code) const {
+    const auto folder = WorkFolder::open(path_, work);
+    EXPECT_FALSE(folder.has_value());
+    if (folder) return "";
+    EXPECT_EQ(folder.error().code, code) << folder.error().message;
+    return folder.error().message;
+  }
+
+  const std::string base_ = testing::TempDir() + "lathe_work_folder";
+  const std::string path_ = base_ + "/out";
+};
+
+TEST_F(WorkFolderTest, GoesOnWhereItWasStopped) {
+  {
+    const auto folder = WorkFolder::open(path_ + "/", "a, 1");
+    ASSERT_TRUE(folder.has_value()) << folder.error().message;
+    ASSERT_TRUE(base::write_file(folder->folder() + "/whole", "x").has_value());
+    ASSERT_TRUE(base::write_file(folder->folder() + "/half.part123", "x").has_value());
+    ASSERT_TRUE(base::write_file(folder->folder() + "/a.partly", "x").has_value());
+  }
+  EXPECT_FALSE(base::file_exists(path_));
+  auto folder = WorkFolder::open(path_, "a, 1");
+  ASSERT_TRUE(folder.has_value()) << folder.error().message;
+  EXPECT_TRUE(folder->has("whole"));
+  EXPECT_TRUE(folder->has("a.partly"));
+  EXPECT_FALSE(folder->has("half.part123"));
+  ASSERT_TRUE(folder->finish().has_value());
+  EXPECT_TRUE(base::file_exists(path_ + "/whole"));
+  EXPECT_EQ(std::distance(fs::directory_iterator(path_), {}), 2);
+  EXPECT_FALSE(base::file_exists(path_ + ".part"));
+}
+
+TEST_F(WorkFolderTest, RefusesOtherWork) {
+  {
+    ASSERT_TRUE(WorkFolder::open(path_, "a, 1").has_value());
+  }
+  const std::string message = refused("a, 2", Code::kAlreadyExists);
+  for (const char* part : {"out.part", "a, 1", "a, 2"}) EXPECT_NE(message.find(part), std::string::npos) << message;
+}
+
+TEST_F(WorkFolderTest, RefusesASecondProcess) {
+  const auto first = WorkFolder::open(path_, "a");
+  ASSERT_TRUE(first.has_value());
+  EXPECT_NE(refused("a", Code::kFailedPrecondition).find("another process"), std::string::npos);
+}
+
+TEST_F(WorkFolderTest, ReplacesNothing) {
+  ASSERT_TRUE(base::write_file(path_, "x").has_value());
+  EXPECT_NE(refused("a", Code::kAlreadyExists).find(path_), std::string::npos);
+  fs::remove(path_);
+  fs::create_directory(path_);
+  {
+    auto folder = WorkFolder::open(path_, "a");  // an empty folder is no loss
+    ASSERT_TRUE(folder.has_value()) << folder.error().message;
+    ASSERT_TRUE(base::write_file(path_ + "/late", "x").has_value());
+    EXPECT_EQ(folder->finish().error().code, Code::kAlreadyExists);
+  }
+  refused("a", Code::kAlreadyExists);
+}
+
+TEST_F(WorkFolderTest, NoPlaceForIt) {
+  EXPECT_EQ(WorkFolder::open(base_ + "/none/out", "a").error().code, Code::kUnavailable);
+  ASSERT_TRUE(base::write_file(path_ + ".part", "x").has_value());
+  EXPECT_NE(refused("a", Code::kUnavailable).find("out.part"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace lathe::weights
