@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "apps/allocation_count.h"
+#include "apps/make_slice.h"
 #include "apps/settings.h"
 #include "apps/terminal.h"
 #include "apps/text_model.h"
@@ -301,6 +302,7 @@ std::vector<std::string> with_named_arms(std::vector<std::string> arguments) {
 Result<int> bench_verb(const config::Settings& settings, const BenchOptions& options) {
   if (options.suite == "ops") return bench_ops_verb(settings, options);
   if (options.suite == "model") return bench_model_verb(settings, options);
+  if (options.suite == "make-slice") return make_slice_verb(options.slice);
   return bench_ab_verb(settings, options);
 }
 

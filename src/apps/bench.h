@@ -1,17 +1,18 @@
 #pragma once
-// The verb `bench`: ops, model, ab.
+// The verb `bench`: ops, model, ab, make-slice.
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
+#include "apps/make_slice.h"
 #include "base/result.h"
 #include "config/settings.h"
 
 namespace lathe::apps {
 
 struct BenchOptions {
-  std::string suite;  ///< "ops", "model", "ab"
+  std::string suite;  ///< "ops", "model", "ab", "make-slice"
   bool json = false;
   std::string baseline;  ///< report to compare with; empty: this machine's recorded one, if there is one
 
@@ -32,6 +33,8 @@ struct BenchOptions {
   std::string arguments;  ///< ab: for both
   int64_t pairs = 7;      ///< ab
   int64_t seed = 1;
+
+  MakeSliceOptions slice;  ///< make-slice
 };
 /// `bench ab` with arms given in place: an arm that begins with a dash, like "--isa avx2", would be taken for a flag. One that is a word of its own with
 /// blanks in it becomes --a=… or --b=…, like every other word that is no value of a flag and all words behind `--`; the first one is A.

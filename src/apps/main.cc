@@ -154,6 +154,31 @@ void add_others(CLI::App& app, CommandLine& line) {
   bind_settings(*config->add_subcommand("show", "The values that hold, with their origin."), line, {"engine", "sampling", "log"});
 }
 
+void add_make_slice(CLI::App& bench, CommandLine& line) {
+  MakeSliceOptions& slice = line.bench.slice;
+  CLI::App* verb =
+      add_verb(bench, line, "make-slice", "Write a checkpoint with random weights and the sizes of the published model, to measure real shapes.",
+               {"log"}, Positional::kNone);
+  verb->callback([&line] { line.bench.suite = "make-slice"; });
+  verb->add_option("OUT_DIR", slice.out, "Folder to make; a run that was stopped goes on when it is started again.")->type_name("");
+  verb->add_option("--layers", slice.layers, "First layers of the model.");
+  verb->add_option("--experts", slice.experts, "Routed experts of a layer.");
+  verb->add_option("--dense-layers", slice.dense_layers, "Layers with a dense FFN. Default: a quarter, at least one, at most as the model.")
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 20))
+      ->default_str("");
+  verb->add_option("--vocabulary", slice.vocabulary, "Rows of embedding and head. Default: as the model.")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 24))
+      ->default_str("");
+  verb->add_option("--weights", slice.weights, "fp8 (128x128 blocks, as released) or bf16.")->check(CLI::IsMember({"fp8", "bf16"}));
+  verb->add_flag("--no-draft", slice.no_draft, "Leave out the draft layer.");
+  verb->add_flag("--no-vision", slice.no_vision, "Leave out the vision tower.");
+  verb->add_option("--config", slice.config, "config.json with other sizes.")->type_name("FILE");
+  verb->add_option("--draw", slice.seed, "Number that the weights are drawn from.")->check(CLI::Range(int64_t{0}, int64_t{1} << 60));
+  verb->add_option("-t,--threads", slice.threads, "Threads; 0: all of the machine.")->check(CLI::Range(int64_t{0}, int64_t{4096}));
+  verb->add_flag("--check", slice.check, "Say how large it would be, and write nothing.");
+  verb->add_flag("--json", slice.json, "As JSON.");
+}
+
 void add_bench(CLI::App& app, CommandLine& line) {
   BenchOptions& bench = line.bench;
   CLI::App* verb = app.add_subcommand("bench", "Speed, against the floors of this machine measured in the same run.");
@@ -195,6 +220,7 @@ void add_bench(CLI::App& app, CommandLine& line) {
   ab->add_option("--verb-args", bench.arguments, "Flags of bench model for both, as one word: '--prompt 512 --batch 1'.")->type_name("FLAGS");
   ab->add_option("--pairs", bench.pairs, "Runs of each.")->check(CLI::Range(int64_t{2}, base::kLimits.benchmark_pairs));
   ab->add_option("--draw", bench.seed, "Number that the order inside the pairs is drawn from.")->check(CLI::Range(int64_t{0}, int64_t{1} << 60));
+  add_make_slice(*verb, line);
 }
 
 Result<config::Settings> resolve(const CommandLine& line) {

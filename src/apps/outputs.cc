@@ -42,9 +42,7 @@ bool holds(const std::string& folder, const std::string& output) {
   return false;
 }
 
-}  // namespace
-
-Result<void> check_output(const NamedFile& output, const RunInputs& inputs) {
+Result<void> check_place(const NamedFile& output, const RunInputs& inputs) {
   const std::string& path = output.path;
   for (const NamedFile& input : inputs.files) {
     if (input.path.empty()) continue;
@@ -61,7 +59,16 @@ Result<void> check_output(const NamedFile& output, const RunInputs& inputs) {
   } else if (same(path, inputs.model)) {
     return err(Code::kInvalidArgument, "{} '{}' is the file of the model: expected another one", output.flag, path);
   }
-  return base::check_writable(path);
+  return {};
 }
+
+}  // namespace
+
+Result<void> check_output(const NamedFile& output, const RunInputs& inputs) {
+  LATHE_TRY_VOID(check_place(output, inputs));
+  return base::check_writable(output.path);
+}
+
+Result<void> check_new_folder(const NamedFile& output, const RunInputs& inputs) { return check_place(output, inputs); }
 
 }  // namespace lathe::apps

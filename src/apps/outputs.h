@@ -24,4 +24,7 @@ struct RunInputs {
 /// cannot be written. Nothing is left behind. Errors: invalid_argument naming both; those of base::check_writable.
 Result<void> check_output(const NamedFile& output, const RunInputs& inputs);
 
+/// The same of a folder that is to be made, or that is empty: whether it may be written is told by who makes it.
+Result<void> check_new_folder(const NamedFile& output, const RunInputs& inputs);
+
 }  // namespace lathe::apps

@@ -150,6 +150,9 @@ struct ParsedConfig {
 /// Every size is positive and so bounded that products of a few of them fit int64 (Limits::model_parameters bounds the whole model).
 Result<ParsedConfig> parse_glm5_next_config(const config::Json& json);
 
+/// The config.json of a multimodal model with these values; reading it gives them back.
+config::Json glm5_next_config_json(const Glm5NextConfig& config);
+
 /// Reads DIR/config.json (or the file itself, if `path` is one); messages name it. Errors: data_loss instead of invalid_argument.
 Result<ParsedConfig> read_glm5_next_config(const std::string& path);
 

@@ -84,6 +84,31 @@ TEST(Glm5NextConfig, ReadsTheRelease) {
   EXPECT_TRUE(c.quantization.fp8);
 }
 
+TEST(Glm5NextConfig, WhatIsWrittenIsReadAgain) {
+  Json softplus = release_config();
+  section(text_of(softplus), "linear_attn_config").set("gate_lower_bound", nullptr);
+  section(text_of(softplus), "linear_attn_config").set("safe_gate", false);
+  Json plain = release_config();
+  EXPECT_TRUE(erase(plain, "quantization_config"));
+  EXPECT_TRUE(erase(plain, "vision_config"));
+  text_of(plain).set("num_nextn_predict_layers", 0);
+  text_of(plain).set("index_kpool_always_select_tail", false);
+  for (const Json& json : {release_config(), softplus, plain}) {
+    const Glm5NextConfig config = parsed(json);
+    const Json written = glm5_next_config_json(config);
+    const auto again = parse_glm5_next_config(written);
+    ASSERT_TRUE(again.has_value()) << again.error().message;
+    EXPECT_EQ(again->warnings.size(), config.vision ? 0u : 1u);
+    EXPECT_EQ(glm5_next_config_json(again->config), written);
+    // Every value of the release that decides something stands in what is written.
+    for (const auto& [key, value] : json.find("text_config")->as_object()) {
+      if (key == "linear_attn_config") continue;  // its keys may stand in another order
+      const Json* const found = written.find("text_config")->find(key);
+      EXPECT_TRUE(found == nullptr || *found == value) << key;
+    }
+  }
+}
+
 TEST(Glm5NextConfig, EveryRequiredKeyIsNamedWhenMissing) {
   for (const char* key : {"vocab_size",
                           "hidden_size",
