@@ -32,7 +32,7 @@ Result<OutputFile> OutputFile::create(const std::string& path, uint64_t bytes) {
   file.temporary_ = temporary;
   if (bytes == 0 || ::fallocate(file.fd_, 0, 0, static_cast<off_t>(bytes)) == 0) return file;
   if (errno == ENOSPC || errno == EDQUOT || errno == EFBIG)
-    return err(Code::kResourceExhausted, "cannot take {} bytes of disk for '{}': {}", bytes, file.path_, std::strerror(errno));
+    return err(Code::kResourceExhausted, "cannot write '{}': {}", file.path_, std::strerror(errno));
   // A file system that cannot reserve: a full disk is found when it is full.
   if (::ftruncate(file.fd_, static_cast<off_t>(bytes)) != 0)
     return err(Code::kUnavailable, "cannot make '{}' {} bytes long: {}", temporary, bytes, std::strerror(errno));

@@ -97,6 +97,15 @@ class Slice(clilib.Case):
         self.refuse(FAILURE, ["bytes of disk"], self.path("whole"), "--layers", "45", "--experts", "288", "--weights", "bf16")
         self.assertFalse(os.path.exists(self.path("whole")))
 
+    def test_a_disk_that_fills_up(self):
+        out = self.path("full")
+        limited = f"ulimit -f 2000; exec '{self.lathe.program}' bench make-slice '{out}' {' '.join(self.small)}"
+        done = subprocess.run(["sh", "-c", limited], capture_output=True, check=False, timeout=120, env=self.lathe.environment)
+        self.assertEqual(done.returncode, FAILURE, done.stderr)
+        self.assertIn(b"File too large", done.stderr)
+        self.assertFalse(os.path.exists(out))
+        self.lathe.good("bench", "make-slice", out, *self.small)  # goes on when there is room
+
     def test_interrupted(self):
         out = self.path("stopped")
         arguments = [self.lathe.program, "bench", "make-slice", out, "--vocabulary", "32768", "--layers", "1", "--no-draft", "--no-vision"]
