@@ -29,26 +29,6 @@ using config::Json;
 constexpr int64_t kLongPrompt = 65536;
 constexpr int kFirstTokenSamples = 5;
 
-/// Progress lines of stages that follow each other.
-class Stages {
- public:
-  explicit Stages(bool quiet) : quiet_(quiet) {}
-  void show(const std::string& what, int64_t done, int64_t total) {
-    if (what != what_ || progress_ == nullptr) {
-      progress_.reset();
-      progress_ = std::make_unique<Progress>(what, total, quiet_);
-    }
-    what_ = what;
-    progress_->update(done);
-  }
-  void finish() { progress_.reset(); }
-
- private:
-  bool quiet_;
-  std::string what_;
-  std::unique_ptr<Progress> progress_;
-};
-
 /// What every report begins with.
 struct Circumstances {
   evaluate::MachineFacts facts = evaluate::machine_facts();
@@ -252,14 +232,8 @@ Result<int> bench_ab_verb(const config::Settings& settings, const BenchOptions& 
 bool takes_a_word(std::string_view word) {
   static constexpr std::string_view kOwn[] = {"--verb-args", "--pairs", "--draw", "--settings", "--a", "--b"};
   if (std::find(std::begin(kOwn), std::end(kOwn), word) != std::end(kOwn)) return true;
-  for (const config::SettingSpec& spec : registry().specs()) {
-    if (spec.type == config::SettingType::kBool) continue;
-    if (word == spec.flag()) return true;
-    for (const std::string& alias : spec.aliases) {
-      if (word == (alias.size() == 1 ? "-" : "--") + alias) return true;
-    }
-  }
-  return false;
+  const config::SettingSpec* const spec = find_setting_flag(word);
+  return spec != nullptr && spec->type != config::SettingType::kBool;
 }
 
 /// A program, or several words of flags; a single flag is one of `ab` itself.

@@ -1,238 +1,193 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 
 #include "apps/settings.h"
 #include "apps/terminal.h"
 #include "apps/verbs.h"
 #include "base/file.h"
 #include "config/settings_json.h"
-#include "evaluate/eval.h"
+#include "evaluate/bench_ab.h"
+#include "evaluate/comparison_report.h"
+#include "evaluate/eval_report.h"
 #include "text/tokenizer.h"
 
 namespace lathe::apps {
 namespace {
 
 using config::Json;
-using evaluate::EvalReport;
+using evaluate::SetScore;
 
 // As many rows at a time as fill a step's rows; more would only add memory.
 constexpr int32_t kSequences = 32;
 constexpr int64_t kBatchTokens = 2048;
 
-Json interval(int64_t right, int64_t n) {
-  const auto [low, high] = evaluate::wilson(right, n);
-  return Json::Array{low, high};
+/// One model, ready to be evaluated.
+struct Side {
+  config::Settings settings;
+  media::PreprocessConfig preprocess;
+  std::string model;
+  std::unique_ptr<engine::Engine> engine;
+};
+
+Result<Side> load(const config::Settings& settings, const evaluate::EvalSets& sets) {
+  LATHE_TRY(engine::EngineOptions options, engine_options(settings));
+  LATHE_TRY(const auto tokenizer, base::file_content(text::Tokenizer::load(options.model + "/tokenizer.json")));
+  options.sampled_vocabulary = sets.first_id_never_chosen > 0 ? sets.first_id_never_chosen : tokenizer->vocab_size();
+  options.sequences = kSequences;
+  if (settings.origin("engine.batch-tokens") == config::SettingOrigin::kDefault) options.batch_tokens = kBatchTokens;
+  options.context_tokens = evaluate::longest_row(sets);
+  Side side{.settings = settings, .preprocess = {}, .model = options.model, .engine = {}};
+  LATHE_TRY(side.preprocess, base::file_content(media::read_preprocess_config(options.model)));
+  LATHE_TRY(side.engine, engine::Engine::create(options));
+  return side;
 }
 
-Json drafts_json(const std::map<std::string, evaluate::DraftScore>& drafts) {
-  Json::Object out;
-  for (const auto& [kind, score] : drafts) {
-    Json::Array rate;
-    Json::Array right;
-    Json::Array tried;
-    Json::Array intervals;
-    for (size_t i = 0; i < 3; ++i) {
-      rate.push_back(score.rate(i));
-      right.push_back(score.right[i]);
-      tried.push_back(score.tried[i]);
-      intervals.push_back(interval(score.right[i], score.tried[i]));
-    }
-    out.emplace_back(
-        kind, Json::Object{{"rate", std::move(rate)}, {"right", std::move(right)}, {"tried", std::move(tried)}, {"interval", std::move(intervals)}});
+/// The settings of the run, changed by the word of --against: a model, flags of the engine, or both.
+Result<config::Settings> against_settings(const config::Settings& settings, const std::string& given) {
+  config::Settings out = settings;
+  std::vector<std::string> words = evaluate::split_words(given);
+  if (base::file_exists(given)) words = {given};  // a path may have blanks
+  if (words.empty()) return err(Code::kInvalidArgument, "--against '{}': expected a model, flags of the engine, or both", given);
+  if (!words.front().starts_with('-')) {
+    LATHE_TRY_VOID(out.apply_flag("engine.model", words.front()));
+    words.erase(words.begin());
   }
+  if (const auto applied = apply_engine_flags(out, words); !applied) return base::forward_error(applied, fmt::format("--against '{}'", given));
   return out;
 }
 
-Json report_json(const EvalReport& report, const config::Settings& settings, const std::string& model) {
-  Json::Object sets;
-  for (const auto& [name, score] : report.sets) {
-    const auto n = static_cast<int64_t>(score.rows.size());
-    Json::Array numbers;
-    for (const int64_t number : score.numbers) numbers.push_back(number);
-    sets.emplace_back(
-        name,
-        Json::Object{
-            {"n", n}, {"right", score.right}, {"interval", interval(score.right, n)}, {"rows", score.rows}, {"row_numbers", std::move(numbers)}});
-  }
-  return Json::Object{{"model", model},
-                      {"bits_per_byte", report.heldout.rows > 0 ? Json(report.heldout.bits_per_byte) : Json()},
-                      {"heldout", Json::Object{{"rows", report.heldout.rows},
-                                               {"tokens", report.heldout.tokens},
-                                               {"nll_nats", report.heldout.nll_nats},
-                                               {"half_width", report.heldout.half_width}}},
-                      {"sets", std::move(sets)},
-                      {"draft", drafts_json(report.drafts)},
-                      {"draft_given", drafts_json(report.drafts_given)},
-                      {"settings", config::settings_json(settings)}};
-}
-
-void append_drafts(std::string& out, const char* title, const std::map<std::string, evaluate::DraftScore>& drafts) {
-  if (drafts.empty()) return;
-  out += fmt::format("\n{}\n", title);
-  for (const auto& [kind, score] : drafts) {
-    out += fmt::format("  {:<34}", kind);
-    for (size_t i = 0; i < 3; ++i) out += fmt::format("  {:.3f} ({} of {})", score.rate(i), score.right[i], score.tried[i]);
-    out += '\n';
-  }
-}
-
-std::string page(const EvalReport& report) {
-  std::string out;
-  if (report.heldout.rows > 0) {
-    out += fmt::format("bits per byte                        {:.5f} ± {:.5f}  ({} rows, {} tokens)\n", report.heldout.bits_per_byte,
-                       report.heldout.half_width, report.heldout.rows, report.heldout.tokens);
-  }
-  int64_t right = 0;
-  int64_t rows = 0;
-  for (const auto& [name, score] : report.sets) {
-    const auto n = static_cast<int64_t>(score.rows.size());
-    const auto [low, high] = evaluate::wilson(score.right, n);
-    out += fmt::format("  {:<34} {:>5} of {:>5}  {:5.1f} %  [{:.1f}, {:.1f}]\n", name, score.right, n,
-                       100.0 * static_cast<double>(score.right) / static_cast<double>(n), 100 * low, 100 * high);
-    right += score.right;
-    rows += n;
-  }
-  if (rows > 0) out += fmt::format("  {:<34} {:>5} of {:>5}\n", "all", right, rows);
-  append_drafts(out, "Drafts right at steps 1, 2, 3 on own greedy texts", report.drafts);
-  append_drafts(out, "The same on the given texts", report.drafts_given);
-  return out;
-}
-
-/// Rows of one set in another run's report, by number.
-Result<std::map<int64_t, bool>> other_rows(const Json& set, const std::string& place) {
-  const Json* rows = set.find("rows");
-  const Json* numbers = set.find("row_numbers");
-  if (rows == nullptr || !rows->is_string() || numbers == nullptr || !numbers->is_array() || numbers->as_array().size() != rows->as_string().size()) {
-    return err(Code::kInvalidArgument, "{}: expected 'rows' and as many 'row_numbers'", place);
-  }
-  std::map<int64_t, bool> out;
-  int64_t before = -1;
-  for (size_t i = 0; i < rows->as_string().size(); ++i) {
-    const Json& number = numbers->as_array()[i];
-    if (!number.is_int() || number.as_int() <= before) {
-      return err(Code::kInvalidArgument, "{}: 'row_numbers' has {} at {}, expected an integer of at least {}", place, number.dump(), i, before + 1);
-    }
-    const char mark = rows->as_string()[i];
-    if (mark != '0' && mark != '1') return err(Code::kInvalidArgument, "{}: 'rows' has '{}' at {}, expected 0 or 1", place, mark, i);
-    before = number.as_int();
-    out[before] = mark == '1';
-  }
-  return out;
-}
-
-/// Another run's rows by set.
-using OtherRun = std::map<std::string, std::map<int64_t, bool>>;
-
-Result<OtherRun> read_other_run(const std::string& path) {
-  LATHE_TRY(const Json other, config::read_json_file(path));
-  const Json* sets = other.find("sets");
-  if (sets == nullptr || !sets->is_object()) return err(Code::kInvalidArgument, "{} is no report: it has no 'sets'", path);
-  OtherRun run;
+/// Rows of each set that a change of half a logit can turn, as the record of a model says.
+Result<std::map<std::string, int64_t>> read_could_turn(const std::string& path) {
+  LATHE_TRY(const Json record, config::read_json_file(path));
+  const Json* const sets = record.find("could_turn");
+  if (sets == nullptr || !sets->is_object()) return err(Code::kDataLoss, "{}: 'could_turn' is missing or no object", path);
+  std::map<std::string, int64_t> out;
   for (const auto& [name, set] : sets->as_object()) {
-    LATHE_TRY(run[name], other_rows(set, fmt::format("{} set {}", path, name)));
+    const Json* const rows = set.is_object() ? set.find("0.5") : nullptr;
+    if (rows == nullptr || !rows->is_int() || rows->as_int() < 0) {
+      return err(Code::kDataLoss, "{}: 'could_turn' of set {} is {}, expected an object with a number of rows at \"0.5\"", path, name, set.dump());
+    }
+    out[name] = rows->as_int();
   }
-  return run;
+  return out;
+}
+
+/// What the gate allows. The record of the built-in model goes with its sets alone.
+Result<evaluate::GateLimits> gate_limits(const EvalOptions& options, const std::string& sets_folder) {
+  evaluate::GateLimits limits;
+  std::string record = options.could_turn;
+  if (record.empty() && options.sets.empty()) record = sets_folder + "/../eval.json";
+  if (record.empty() || (options.could_turn.empty() && !base::file_exists(record))) return limits;
+  LATHE_TRY(limits.could_turn, read_could_turn(record));
+  return limits;
 }
 
 /// There must be something to compare, before hours of work.
-Result<void> check_common(const evaluate::EvalSets& sets, const OtherRun& other, const std::string& path) {
+Result<void> check_common(const evaluate::EvalSets& sets, const std::map<std::string, SetScore>& other, const std::string& path) {
   for (const evaluate::TaskSet& set : sets.tasks) {
     const auto found = other.find(set.name);
     if (found == other.end()) continue;
-    if (std::any_of(set.rows.begin(), set.rows.end(), [&](const evaluate::TaskRow& row) { return found->second.contains(row.number); })) return {};
+    const std::vector<int64_t>& numbers = found->second.numbers;
+    const auto common = [&](const evaluate::TaskRow& row) { return std::binary_search(numbers.begin(), numbers.end(), row.number); };
+    if (std::any_of(set.rows.begin(), set.rows.end(), common)) return {};
   }
   return err(Code::kDataLoss, "{}: no row of its sets is among those of this run, expected some to compare", path);
 }
 
-/// Per set: rows in both, right only here, right only there, difference in points with its interval.
-Json::Object comparison(const EvalReport& report, const OtherRun& other) {
-  Json::Object out;
-  for (const auto& [name, score] : report.sets) {
-    const auto set = other.find(name);
-    if (set == other.end()) continue;
-    const auto& there = set->second;
-    int64_t both = 0;
-    int64_t here_only = 0;
-    int64_t there_only = 0;
-    for (size_t i = 0; i < score.rows.size(); ++i) {
-      const auto found = there.find(score.numbers[i]);
-      if (found == there.end()) continue;
-      ++both;
-      here_only += score.rows[i] == '1' && !found->second ? 1 : 0;
-      there_only += score.rows[i] != '1' && found->second ? 1 : 0;
-    }
-    if (both == 0) continue;
-    // Paired: the variance of the difference comes from the rows that differ.
-    const double n = static_cast<double>(both);
-    const double difference = static_cast<double>(here_only - there_only) / n;
-    const double variance = (static_cast<double>(here_only + there_only) / n - difference * difference) / n;
-    const double half = 1.96 * std::sqrt(std::max(variance, 0.0));
-    out.emplace_back(name, Json::Object{{"rows", both},
-                                        {"right_here_only", here_only},
-                                        {"right_there_only", there_only},
-                                        {"difference", difference},
-                                        {"interval", Json::Array{difference - half, difference + half}}});
+Result<void> check_options(const EvalOptions& options) {
+  if (!options.compare.empty() && !options.against.empty()) {
+    return err(Code::kInvalidArgument, "--compare and --against both name what to compare with: expected one of them");
   }
-  return out;
+  if (options.against.empty() && (options.gate || !options.could_turn.empty())) {
+    return err(Code::kInvalidArgument, "--gate and --could-turn judge a comparison of two models: expected --against as well");
+  }
+  return {};
 }
 
-std::string comparison_page(const Json::Object& sets, const std::string& path) {
-  std::string out = fmt::format("\nAgainst {}: rows in both, right here only, right there only, difference with its 95 % interval\n", path);
-  for (const auto& [name, set] : sets) {
-    const Json::Array& interval = set.find("interval")->as_array();
-    out += fmt::format("  {:<34} {:>5} {:>5} {:>5}  {:+.2f} points [{:+.2f}, {:+.2f}]\n", name, set.find("rows")->as_int(),
-                       set.find("right_here_only")->as_int(), set.find("right_there_only")->as_int(), 100 * set.find("difference")->as_double(),
-                       100 * interval[0].as_double(), 100 * interval[1].as_double());
+void put_out(const EvalOptions& options, const Json& json, const std::string& page) {
+  print(options.json ? json.dump({.key_separator = ": ", .indent = 1}) + "\n" : page);
+}
+
+Json run_json(const Side& side, const evaluate::EvalReport& report) {
+  Json json = Json::Object{{"model", side.model}};
+  Json figures = evaluate::report_json(report);
+  for (auto& [key, value] : figures.as_object()) json.set(key, std::move(value));
+  json.set("settings", config::settings_json(side.settings));
+  return json;
+}
+
+/// One model, and perhaps the report of another run.
+Result<int> evaluate_one(const config::Settings& settings, const EvalOptions& options, const evaluate::EvalSets& sets) {
+  std::map<std::string, SetScore> other;
+  if (!options.compare.empty()) {
+    LATHE_TRY(other, base::file_content(evaluate::read_report(options.compare)));
+    LATHE_TRY_VOID(check_common(sets, other, options.compare));
   }
-  return out;
+  LATHE_TRY(const Side side, load(settings, sets));
+  Stages stages(options.json);
+  LATHE_TRY(const evaluate::EvalReport report,
+            evaluate::run_eval(*side.engine, sets, side.preprocess,
+                               [&](const std::string& what, int64_t done, int64_t total) { stages.show(what, done, total); }));
+  stages.finish();
+  Json json = run_json(side, report);
+  std::string page = evaluate::report_page(report);
+  if (!options.compare.empty()) {
+    const evaluate::PairedSets paired = evaluate::pair_sets(report.sets, other);
+    json.set("compare", evaluate::paired_json(paired));
+    page += fmt::format("\nAgainst {}: {}", options.compare, evaluate::paired_page(paired));
+  }
+  put_out(options, json, page);
+  return 0;
+}
+
+/// Two models at once.
+Result<int> evaluate_two(const config::Settings& settings, const EvalOptions& options, const evaluate::EvalSets& sets, const std::string& folder) {
+  LATHE_TRY(const config::Settings other_settings, against_settings(settings, options.against));
+  evaluate::GateLimits limits;
+  if (options.gate) {
+    LATHE_TRY(limits, base::file_content(gate_limits(options, folder)));
+  }
+  LATHE_TRY(const Side here, load(settings, sets));
+  LATHE_TRY(const Side there, load(other_settings, sets));
+  Stages stages(options.json);
+  LATHE_TRY(const evaluate::ModelComparison comparison,
+            evaluate::run_comparison({*here.engine, here.preprocess}, {*there.engine, there.preprocess}, sets,
+                                     [&](const std::string& what, int64_t done, int64_t total) { stages.show(what, done, total); }));
+  stages.finish();
+  Json json = run_json(here, {.heldout = comparison.heldout.here, .sets = comparison.here, .drafts = {}, .drafts_given = {}});
+  json.set("against", run_json(there, {.heldout = comparison.heldout.there, .sets = comparison.there, .drafts = {}, .drafts_given = {}}));
+  json.set("comparison", evaluate::comparison_json(comparison));
+  std::string page = fmt::format("here {}; there {}, as --against '{}' says\n", here.model, there.model, options.against);
+  page += evaluate::comparison_page(comparison);
+  std::vector<evaluate::GateCheck> checks;
+  if (options.gate) {
+    checks = evaluate::check_gate(comparison, limits);
+    json.set("gate", evaluate::gate_json(checks));
+    page += evaluate::gate_page(checks);
+  }
+  put_out(options, json, page);
+  const auto failed = std::find_if(checks.begin(), checks.end(), [](const evaluate::GateCheck& check) { return !check.passed(); });
+  if (failed != checks.end()) return err(Code::kFailedPrecondition, "the gate is not passed: {}", evaluate::gate_sentence(*failed));
+  return 0;
 }
 
 }  // namespace
 
 Result<int> eval_verb(const config::Settings& settings, const EvalOptions& options) {
-  LATHE_TRY(engine::EngineOptions engine_settings, engine_options(settings));
-  OtherRun other;
-  if (!options.compare.empty()) {
-    LATHE_TRY(other, base::file_content(read_other_run(options.compare)));
-  }
-  std::string directory = options.sets;
-  if (directory.empty()) {
-    LATHE_TRY(directory, builtin_eval_sets());
+  LATHE_TRY_VOID(check_options(options));
+  LATHE_TRY_VOID(engine_options(settings));  // what is wrong with them is told before rows are read
+  std::string folder = options.sets;
+  if (folder.empty()) {
+    LATHE_TRY(folder, builtin_eval_sets());
   }
   evaluate::EvalSelection selection{.names = split_list(options.names), .every = options.every};
   if (std::find(selection.names.begin(), selection.names.end(), "") != selection.names.end()) {
     return err(Code::kInvalidArgument, "--only '{}': expected names of sets separated by commas", options.names);
   }
   if (options.rows_max > 0) selection.rows_max = selection.heldout_max = selection.recall_max = options.rows_max;
-  LATHE_TRY(const evaluate::EvalSets sets, evaluate::read_eval_sets(directory, selection));
-  if (!options.compare.empty()) LATHE_TRY_VOID(check_common(sets, other, options.compare));
-  LATHE_TRY(const auto tokenizer, base::file_content(text::Tokenizer::load(engine_settings.model + "/tokenizer.json")));
-  LATHE_TRY(const media::PreprocessConfig preprocess, base::file_content(media::read_preprocess_config(engine_settings.model)));
-  engine_settings.sampled_vocabulary = sets.first_id_never_chosen > 0 ? sets.first_id_never_chosen : tokenizer->vocab_size();
-  engine_settings.sequences = kSequences;
-  if (settings.origin("engine.batch-tokens") == config::SettingOrigin::kDefault) engine_settings.batch_tokens = kBatchTokens;
-  engine_settings.context_tokens = evaluate::longest_row(sets);
-  LATHE_TRY(const std::unique_ptr<engine::Engine> engine, engine::Engine::create(engine_settings));
-  std::string current;
-  std::unique_ptr<Progress> progress;
-  const auto show = [&](const std::string& what, int64_t done, int64_t total) {
-    if (what != current || progress == nullptr) progress = std::make_unique<Progress>(what, total, options.json);
-    current = what;
-    progress->update(done);
-  };
-  LATHE_TRY(const EvalReport report, evaluate::run_eval(*engine, sets, preprocess, show));
-  progress.reset();
-  const Json::Object compared = comparison(report, other);
-  if (options.json) {
-    Json json = report_json(report, settings, engine_settings.model);
-    if (!options.compare.empty()) json.set("compare", compared);
-    print(json.dump({.key_separator = ": ", .indent = 1}) + "\n");
-  } else {
-    print(page(report) + (options.compare.empty() ? "" : comparison_page(compared, options.compare)));
-  }
-  return 0;
+  LATHE_TRY(const evaluate::EvalSets sets, evaluate::read_eval_sets(folder, selection));
+  return options.against.empty() ? evaluate_one(settings, options, sets) : evaluate_two(settings, options, sets, folder);
 }
 
 }  // namespace lathe::apps

@@ -141,6 +141,18 @@ void add_others(CLI::App& app, CommandLine& line) {
   eval->add_option("--every", line.eval.every, "Take every n-th row.")->check(CLI::Range(int64_t{1}, int64_t{1} << 30));
   eval->add_option("--rows", line.eval.rows_max, "At most so many rows of each set; 0: all.")->check(CLI::Range(int64_t{0}, int64_t{1} << 30));
   eval->add_option("--compare", line.eval.compare, "Report of another run (--json) to compare with, row by row.")->type_name("FILE");
+  eval->add_option(
+          "--against", line.eval.against,
+          "Another model, flags of the engine, or both, as one word: '--dtype float32', 'other/model --isa avx2'. Both are evaluated and compared "
+          "token by token and row by row, without drafts; what the word does not say is as for this model.")
+      ->type_name("MODEL|FLAGS");
+  eval->add_flag(
+      "--gate", line.eval.gate,
+      "Exit code 1 if this model is worse than that of --against by more than 0.5 % bits per byte, 2 recall rows, 1 point over all task rows, or "
+      "in any set by more than 3 rows and its close calls.");
+  eval->add_option("--could-turn", line.eval.could_turn,
+                   "Record (eval.json) with the close calls of each set, for the gate (default: the built-in model's, if its sets are used).")
+      ->type_name("FILE");
   eval->add_flag("--json", line.eval.json, "As JSON.");
 
   CLI::App* selftest = add_verb(app, line, "selftest", "Compare the engine with itself and with the reference on this machine.", {"engine", "log"});

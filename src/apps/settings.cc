@@ -242,6 +242,34 @@ std::vector<std::string> split_list(const std::string& text) {
   }
 }
 
+const config::SettingSpec* find_setting_flag(std::string_view word) {
+  for (const SettingSpec& spec : registry().specs()) {
+    if (word == spec.flag()) return &spec;
+    for (const std::string& alias : spec.aliases) {
+      if (word == (alias.size() == 1 ? "-" : "--") + alias) return &spec;
+    }
+  }
+  return nullptr;
+}
+
+Result<void> apply_engine_flags(config::Settings& settings, std::span<const std::string> words) {
+  for (size_t i = 0; i < words.size(); ++i) {
+    const size_t equals = words[i].find('=');
+    const std::string name = words[i].substr(0, equals);
+    const SettingSpec* const spec = find_setting_flag(name);
+    if (spec == nullptr || !spec->name.starts_with("engine.")) return err(Code::kInvalidArgument, "'{}' is no flag of the engine", name);
+    std::string value = "true";
+    if (equals != std::string::npos) {
+      value = words[i].substr(equals + 1);
+    } else if (spec->type != SettingType::kBool) {
+      if (++i == words.size()) return err(Code::kInvalidArgument, "{} is given without a value", name);
+      value = words[i];
+    }
+    LATHE_TRY_VOID(settings.apply_flag(spec->name, value));
+  }
+  return {};
+}
+
 Result<std::vector<int64_t>> split_integers(const char* flag, const std::string& text, int64_t least) {
   std::vector<int64_t> values;
   for (const std::string& part : split_list(text)) {

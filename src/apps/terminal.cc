@@ -51,6 +51,15 @@ void Progress::finish() {
   shown_ = false;
 }
 
+void Stages::show(const std::string& what, int64_t done, int64_t total) {
+  if (what != what_ || progress_ == nullptr) {
+    progress_.reset();
+    progress_ = std::make_unique<Progress>(what, total, quiet_);
+  }
+  what_ = what;
+  progress_->update(done);
+}
+
 InterruptGuard::InterruptGuard() {
   clear();
   struct sigaction action{};

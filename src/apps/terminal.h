@@ -2,6 +2,7 @@
 // What programs show to people: progress on stderr, dimmed text, Ctrl-C as a request. Quiet where nobody looks.
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 
@@ -31,6 +32,19 @@ class Progress {
   bool enabled_;
   int64_t begin_ns_;
   int64_t last_ns_ = 0;
+};
+
+/// Progress lines of stages that follow each other.
+class Stages {
+ public:
+  explicit Stages(bool quiet) : quiet_(quiet) {}
+  void show(const std::string& what, int64_t done, int64_t total);
+  void finish() { progress_.reset(); }
+
+ private:
+  bool quiet_;
+  std::string what_;
+  std::unique_ptr<Progress> progress_;
 };
 
 /// While alive, SIGINT only sets a flag.

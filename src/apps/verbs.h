@@ -31,8 +31,11 @@ struct EvalOptions {
   std::string sets;   ///< --sets DIR
   std::string names;  ///< --only a,b
   int64_t every = 1;
-  int64_t rows_max = 0;  ///< 0: all
-  std::string compare;   ///< report of another run to compare with, row by row
+  int64_t rows_max = 0;    ///< 0: all
+  std::string compare;     ///< report of another run to compare with, row by row
+  std::string against;     ///< another model, other settings, or both: evaluated at the same time and compared
+  bool gate = false;       ///< exit code 1 if this model is worse than the other one by more than the limits
+  std::string could_turn;  ///< record with the close calls of each set, which the gate allows for
   bool json = false;
 };
 Result<int> eval_verb(const config::Settings& settings, const EvalOptions& options);

@@ -109,13 +109,18 @@ Result<std::map<std::string, double>> run_arm(const BenchArm& arm, const std::ve
 
 }  // namespace
 
-Result<BenchArm> parse_arm(const std::string& text, const std::string& self) {
+std::vector<std::string> split_words(const std::string& text) {
   std::vector<std::string> words;
   for (size_t at = text.find_first_not_of(' '); at != std::string::npos; at = text.find_first_not_of(' ', at)) {
     const size_t end = std::min(text.find(' ', at), text.size());
     words.push_back(text.substr(at, end - at));
     at = end;
   }
+  return words;
+}
+
+Result<BenchArm> parse_arm(const std::string& text, const std::string& self) {
+  std::vector<std::string> words = split_words(text);
   if (words.empty()) return err(Code::kInvalidArgument, "an arm is empty: expected a program, flags, or both");
   BenchArm arm{.name = text, .program = self, .arguments = {}};
   if (!words.front().starts_with("-")) {

@@ -15,6 +15,8 @@ struct BenchArm {
   std::string program;
   std::vector<std::string> arguments;
 };
+/// What stands between blanks.
+std::vector<std::string> split_words(const std::string& text);
 /// "PROGRAM FLAGS…", or flags alone: then of `self`. Words are separated by blanks. Errors: invalid_argument (empty).
 Result<BenchArm> parse_arm(const std::string& text, const std::string& self);
 

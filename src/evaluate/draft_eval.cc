@@ -1,9 +1,9 @@
 #include "evaluate/draft_eval.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "engine/generate.h"
+#include "evaluate/text_logits.h"
 
 namespace lathe::evaluate {
 namespace {
@@ -117,10 +117,7 @@ class DraftRun {
 
   Result<TokenId> best(const View& logits, int64_t at) {
     engine_.read_rows(logits, 0, 1, row_);
-    const auto bad = std::find_if(row_.begin(), row_.end(), [](float z) { return !std::isfinite(z); });
-    if (bad != row_.end()) {
-      return err(Code::kDataLoss, "draft logits of position {} are not finite: that of token {} is {}", at, bad - row_.begin(), *bad);
-    }
+    LATHE_TRY_VOID(check_finite(row_, "draft logits", at));
     const auto end = row_.begin() + std::min<int64_t>(engine_.sampled_vocabulary(), static_cast<int64_t>(row_.size()));
     return static_cast<TokenId>(std::max_element(row_.begin(), end) - row_.begin());
   }

@@ -2,54 +2,64 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "base/file.h"
 #include "engine/generate.h"
 #include "evaluate/draft_eval.h"
-#include "evaluate/logits.h"
 #include "evaluate/pictures.h"
+#include "evaluate/text_logits.h"
 
 namespace lathe::evaluate {
 namespace {
 
-/// −log softmax(row)[target], over all rows of the head.
-double negative_log_likelihood(std::span<const float> row, TokenId target) {
-  const float maximum = *std::max_element(row.begin(), row.end());
-  double sum = 0;
-  for (const float z : row) sum += std::exp(static_cast<double>(z) - static_cast<double>(maximum));
-  return std::log(sum) + static_cast<double>(maximum) - static_cast<double>(row[static_cast<size_t>(target)]);
+constexpr int64_t kPiece = 1024;  // positions whose logits are in memory at a time
+
+/// Σ −log softmax(logits)[next id] over a text, over all rows of the head.
+Result<double> negative_log_likelihood(engine::Engine& engine, std::span<const TokenId> ids) {
+  TextLogits text(engine, ids.first(ids.size() - 1));
+  const auto vocabulary = static_cast<size_t>(engine.info().vocabulary);
+  double nll = 0;
+  for (size_t at = 1; at < ids.size();) {
+    LATHE_TRY(const std::span<const float> logits, text.next(kPiece));
+    for (size_t begin = 0; begin < logits.size(); begin += vocabulary, ++at) {
+      const std::span<const float> row = logits.subspan(begin, vocabulary);
+      nll += log_sum_exp(row) - static_cast<double>(row[static_cast<size_t>(ids[at])]);
+    }
+  }
+  return nll;
 }
 
 Result<BitsPerByte> run_heldout(engine::Engine& engine, const EvalSets& sets, EvalProgress progress) {
-  BitsPerByte out;
-  std::vector<double> per_row;
+  std::vector<double> nll;
+  std::vector<double> tokens;
   for (const auto& [ids, place] : sets.heldout) {
-    LogitsJob job{.ids = ids, .chunks = {}, .at = {}, .images = {}};
-    job.ids.pop_back();
-    const auto computed = compute_logits(engine, job, [](int64_t) {});
-    if (!computed) return base::forward_error(computed, place);
-    const LogitsTable& table = *computed;
-    double nll = 0;
-    for (int64_t t = 0; t < table.rows; ++t) {
-      const std::span<const float> row(table.logits.data() + t * table.vocabulary, static_cast<size_t>(table.vocabulary));
-      nll += negative_log_likelihood(row, ids[static_cast<size_t>(t) + 1]);
-    }
-    out.nll_nats += nll;
-    out.tokens += table.rows;
-    per_row.push_back(nll / (static_cast<double>(table.rows) * std::log(2.0) * sets.bytes_per_token));
-    progress("heldout", ++out.rows, static_cast<int64_t>(sets.heldout.size()));
+    const auto row = negative_log_likelihood(engine, ids);
+    if (!row) return base::forward_error(row, place);
+    nll.push_back(*row);
+    tokens.push_back(static_cast<double>(ids.size() - 1));
+    progress("heldout", static_cast<int64_t>(nll.size()), static_cast<int64_t>(sets.heldout.size()));
   }
-  if (out.rows == 0) return out;
-  out.bits_per_byte = out.nll_nats / (static_cast<double>(out.tokens) * std::log(2.0) * sets.bytes_per_token);
-  double squares = 0;
-  for (const double value : per_row) squares += (value - out.bits_per_byte) * (value - out.bits_per_byte);
-  if (out.rows > 1) out.half_width = 1.96 * std::sqrt(squares / static_cast<double>(out.rows - 1) / static_cast<double>(out.rows));
-  return out;
+  return bits_per_byte(nll, tokens, sets.bytes_per_token);
 }
 
 Result<std::vector<engine::PromptImage>> row_images(engine::Engine& engine, const TaskRow& row, const media::PreprocessConfig& preprocess) {
   LATHE_TRY(std::vector<models::ImageRows> pictures, encode_files(engine, row.images, preprocess));
   return place_pictures(row.prompt, engine.info().image_token, std::move(pictures));
+}
+
+}  // namespace
+
+BitsPerByte bits_per_byte(std::span<const double> nll_nats, std::span<const double> tokens, double bytes_per_token) {
+  BitsPerByte out{.rows = static_cast<int64_t>(nll_nats.size())};
+  if (out.rows == 0) return out;
+  const Estimate nats = ratio_over_rows(nll_nats, tokens);
+  const double bytes = std::log(2.0) * bytes_per_token;
+  out.nll_nats = std::accumulate(nll_nats.begin(), nll_nats.end(), 0.0);
+  out.tokens = static_cast<int64_t>(std::accumulate(tokens.begin(), tokens.end(), 0.0));
+  out.bits_per_byte = nats.value / bytes;
+  out.half_width = nats.half_width.value_or(0) / bytes;
+  return out;
 }
 
 Result<SetScore> run_set(engine::Engine& engine, const TaskSet& set, const media::PreprocessConfig& preprocess, EvalProgress progress) {
@@ -94,8 +104,6 @@ Result<SetScore> run_set(engine::Engine& engine, const TaskSet& set, const media
   }
   return score;
 }
-
-}  // namespace
 
 int64_t longest_row(const EvalSets& sets) {
   int64_t longest = 256;  // draft texts: prompt and 150 ids

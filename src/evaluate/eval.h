@@ -9,23 +9,20 @@
 #include "base/function_ref.h"
 #include "engine/engine.h"
 #include "evaluate/eval_sets.h"
+#include "evaluate/paired.h"
 #include "media/image.h"
 
 namespace lathe::evaluate {
-
-struct SetScore {
-  int64_t right = 0;
-  std::vector<int64_t> numbers;  ///< of the rows, in their file
-  std::string rows;              ///< '1' right, '0' wrong, in that order
-};
 
 struct BitsPerByte {
   int64_t rows = 0;
   int64_t tokens = 0;
   double nll_nats = 0;
   double bits_per_byte = 0;
-  double half_width = 0;  ///< of the 95 % interval over rows
+  double half_width = 0;  ///< of the 95 % interval over rows; 0 of one row
 };
+/// From what each row took. `tokens`: predicted ones, a row each.
+BitsPerByte bits_per_byte(std::span<const double> nll_nats, std::span<const double> tokens, double bytes_per_token);
 
 /// Draft step j is tried where the steps before it were right.
 struct DraftScore {
@@ -47,6 +44,9 @@ using EvalProgress = base::FunctionRef<void(const std::string& what, int64_t don
 /// Runs all sets. The engine's context must hold the longest row, its draft layer is used if it has one.
 /// Rows are generated greedily, many at a time; a row ends at its first wrong token. Errors: those of the engine; invalid_argument for pictures that do not fit.
 Result<EvalReport> run_eval(engine::Engine& engine, const EvalSets& sets, const media::PreprocessConfig& preprocess, EvalProgress progress);
+
+/// One set of it.
+Result<SetScore> run_set(engine::Engine& engine, const TaskSet& set, const media::PreprocessConfig& preprocess, EvalProgress progress);
 
 /// Longest row, in tokens.
 int64_t longest_row(const EvalSets& sets);

@@ -58,7 +58,7 @@ Result<void> read_lines(const std::string& directory, const std::string& set, Ro
 
 Result<TaskSet> read_task_set(const std::string& directory, const std::string& name, const EvalSelection& selection) {
   TaskSet set{.name = name, .rows = {}};
-  const bool recall = name.starts_with("recall_");
+  const bool recall = is_recall(name);
   const int64_t rows_max = std::min(selection.rows_max, recall ? selection.recall_max : INT64_MAX);
   const auto take = [&](const Json& json, int64_t number, const std::string& place) -> Result<bool> {
     TaskRow row;

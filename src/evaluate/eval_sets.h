@@ -2,6 +2,7 @@
 // Evaluation rows as data: a folder with index.json and one .jsonl file a set.
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/ids.h"
@@ -46,6 +47,9 @@ struct EvalSets {
   int64_t first_id_never_chosen = 0;  ///< ids from here on are padding rows; 0: none said
   std::string index_file;             ///< for messages
 };
+
+/// A set that asks for something far back.
+inline bool is_recall(std::string_view set_name) { return set_name.starts_with("recall_"); }
 
 /// Which rows to read.
 struct EvalSelection {

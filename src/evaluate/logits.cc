@@ -1,21 +1,13 @@
 #include "evaluate/logits.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "evaluate/pictures.h"
+#include "evaluate/text_logits.h"
 #include "models/model.h"
 
 namespace lathe::evaluate {
 namespace {
-
-/// One row of the head for the position.
-Result<void> check_finite(std::span<const float> row, const char* what, int64_t position) {
-  for (size_t i = 0; i < row.size(); ++i) {
-    if (!std::isfinite(row[i])) return err(Code::kDataLoss, "{} of position {} are not finite: that of token {} is {}", what, position, i, row[i]);
-  }
-  return {};
-}
 
 /// Runs the ids through one sequence piece by piece and collects the wanted rows.
 class LogitsRun {

@@ -90,7 +90,7 @@ class BadInput(clilib.Case):
         for verb, *flags in [
             [run, "-m", "--system", "--image", "--stop", "--logit-bias", "--trace", "--settings", "--reasoning-effort", "-f", "-n"],
             [logits, "--chunks", "--at", "--pixels", "--decode-from"],
-            [["eval"], "--only", "--sets", "--compare", "--every", "--rows", "-m"],
+            [["eval"], "--only", "--sets", "--compare", "--against", "--could-turn", "--every", "--rows", "-m"],
             [["inspect"], "--batch", "-m", "--context"],
             [["selftest"], "-m", "--dtype"],
             [show, "--context", "--temperature", "--isa", "--kernel", "--settings"],

@@ -5,6 +5,7 @@ Usage: bench_eval_test.py LATHE SOURCE
 
 import json
 import os
+import struct
 import sys
 import tempfile
 import unittest
@@ -93,6 +94,65 @@ class BenchAndEval(unittest.TestCase):
         ]:
             place = ["add.jsonl line 1", "set 'add', row 0"] if index is None else []
             self.fails(words + place, "eval", "--sets", self.sets(name, row, index))
+
+    FEW = ["--only", "heldout,add_2_digits,recall_512", "--rows", "2"]
+
+    def test_a_model_against_itself(self):
+        report = self.lathe.json("eval", "--json", "--gate", "--against", self.lathe.builtin, *self.FEW)
+        heldout = report["comparison"]["heldout"]
+        self.assertEqual((heldout["rows"], heldout["tokens"], heldout["kl_nats"]["mean"], heldout["kl_nats"]["worst"]["kl"]), (2, 2046, 0, 0))
+        self.assertEqual((heldout["top1_agreement"]["share"], heldout["difference"]["bits_per_byte"], heldout["relative"]), (1, 0, 0))
+        self.assertEqual(report["bits_per_byte"], report["against"]["bits_per_byte"])
+        for name, rows in report["comparison"]["sets"].items():
+            self.assertEqual((rows["rows"], rows["right_here_only"], rows["right_there_only"]), (2, 0, 0), name)
+        self.assertTrue(report["gate"]["passed"])
+        self.assertEqual([c["name"] for c in report["gate"]["checks"]], ["bits per byte", "recall", "tasks", "set add_2_digits", "set recall_512"])
+
+    def test_settings_against_others(self):
+        report = self.lathe.json("eval", "--json", "-t", "2", "--against", "--dtype float32 -t 1", *self.FEW)
+        settings = [run["settings"]["engine.dtype"]["value"] for run in (report, report["against"])]
+        self.assertEqual(settings, ["bfloat16", "float32"])
+        self.assertEqual([run["settings"]["engine.threads"]["value"] for run in (report, report["against"])], [2, 1])
+        mean = report["comparison"]["heldout"]["kl_nats"]["mean"]
+        self.assertTrue(0 < mean < 1e-3, mean)
+        self.assertNotIn("gate", report)
+        # The comparison gives each side what it gives alone.
+        alone = self.lathe.json("eval", "--json", "--dtype", "float32", *self.FEW)
+        self.assertEqual((alone["bits_per_byte"], alone["sets"]), (report["against"]["bits_per_byte"], report["against"]["sets"]))
+
+    def test_the_gate_sees_a_wrong_scale(self):
+        def edit(tensors):
+            name = "model.language_model.layers.0.mlp.down_proj.weight_scale_inv"
+            dtype, shape, data = tensors[name]
+            scales = struct.unpack(f"<{len(data) // 4}f", data)
+            tensors[name] = (dtype, shape, struct.pack(f"<{len(scales)}f", *(scale / 2 for scale in scales)))
+
+        wrong = clilib.copy_model(self.lathe.builtin, self.path("wrong_scale"), tensors=edit)
+        arguments = ["eval", wrong, "--gate", "--against", self.lathe.builtin, *self.FEW]
+        done = self.lathe.run(*arguments, "--json")
+        said = done.stderr.decode()
+        self.assertEqual((done.returncode, said.count("\n")), (FAILURE, 1), said)
+        self.assertTrue(said.startswith("error: the gate is not passed: bits per byte: "), said)
+        gate = json.loads(done.stdout)["gate"]
+        self.assertEqual((gate["passed"], gate["checks"][0]["passed"]), (False, False))
+        self.assertGreater(gate["checks"][0]["lost"], 0.5)
+        page = self.lathe.run(*arguments).stdout.decode()
+        self.assertIn("FAILED bits per byte", page)
+        self.lathe.good("eval", "--gate", "--against", wrong, *self.FEW)  # the other way round it is a gain
+
+    def test_comparisons_that_cannot_be(self):
+        for words, arguments in [(["--against"], ["--gate"]), (["--against"], ["--could-turn", "x.json"]), (["expected one of them"], ["--against", "-t 1", "--compare", "x.json"]),
+                                 (["'--temp' is no flag of the engine"], ["--against", "--temp 0"]), (["--dtype", "without a value"], ["--against", "--dtype"]),
+                                 (["int4", "float32"], ["--against", "--dtype int4"]), (["' '"], ["--against", " "]), (["nope"], ["--against", "--isa nope"])]:
+            done = self.lathe.run("eval", *self.FEW, *arguments)
+            self.assertEqual((done.returncode, done.stdout), (2, b""), arguments)
+            for word in words:
+                self.assertIn(word, done.stderr.decode())
+        self.fails(["there is no model at '/nowhere/model'"], "eval", *self.FEW, "--against", "/nowhere/model")
+        for text in ("{}", '{"could_turn": {"add_2_digits": {"0.02": 1}}}', '{"could_turn": {"add_2_digits": {"0.5": -1}}}'):
+            with open(self.path("record.json"), "w", encoding="utf-8") as file:
+                file.write(text)
+            self.fails(["record.json", "could_turn"], "eval", *self.FEW, "--against", "-t 1", "--gate", "--could-turn", self.path("record.json"))
 
     def test_preprocessing_that_would_differ(self):
         for name, change in [("resample", 2), ("do_normalize", False), ("rescale_factor", 255), ("image_std", [0.2, 0, 0.2])]:
