@@ -66,9 +66,21 @@ void pack(const PackArgs& args) {
     float* const out = static_cast<float*>(args.out) + group * steps * kGroup;
     for (int i = 0; i < 4; ++i) {
       const Vf scale = args.scale != nullptr ? load(args.scale + group * kGroup + i * kLanes) : set1(1.0f);
-      for (int64_t at = 0, step = 0; at < bytes; at += 16, step += kSteps) {
-        const bool full = at + 16 <= bytes;
+      int64_t at = 0, step = 0;
+      for (; at + 16 * kSquare <= bytes; at += 16 * kSquare, step += kSquare * kSteps) {
         if (at % 64 == 0) prefetch_rows(rows + i, at + args.prefetch);
+        Vi raw[kSquare];
+        load_square(rows + i, at, raw);
+#pragma GCC unroll 4
+        for (int p = 0; p < kSquare; ++p) {
+          Vf parts[kSteps];
+          From::decode(raw[p], parts);
+#pragma GCC unroll 4
+          for (int s = 0; s < kSteps; ++s) store(out + (step + p * kSteps + s) * kGroup + i * kLanes, mul(parts[s], scale));
+        }
+      }
+      for (; at < bytes; at += 16, step += kSteps) {
+        const bool full = at + 16 <= bytes;
         const Vi raw = full ? load_parts(rows + i, at) : load_tail(rows + i, at, bytes - at);
         Vf parts[kSteps];
         From::decode(raw, parts);
@@ -107,13 +119,13 @@ void swiglu_rows(const float* gate, const float* up, float limit, int64_t count,
   }
 }
 
+static_assert(sizeof kTilesOf<FloatStep, NotAsking> / sizeof(TileFn) == kTileRows + 1);
+
 #if defined(LATHE_SIMD_AVX512)
-constexpr TileFn kTiles[] = {nullptr,           tile<1, FloatStep>, tile<2, FloatStep>, tile<3, FloatStep>, tile<4, FloatStep>, tile<5, FloatStep>,
-                             tile<6, FloatStep>};
+constexpr int kFloatRows = 4;
 #else
-constexpr TileFn kTiles[] = {nullptr, tile<1, FloatStep>, tile<2, FloatStep>, tile<3, FloatStep>};
+constexpr int kFloatRows = 3;  // 16 registers hold no more
 #endif
-static_assert(sizeof kTiles / sizeof kTiles[0] == kTileRows + 1);
 
 /// Weights as a product takes them in floats; kFold: times the factor of their block.
 template <class From, bool kFold = false>
@@ -129,22 +141,24 @@ struct FloatDecode {
 };
 template <class From, bool kFold = false>
 struct FloatDirect {
-  static constexpr DirectFn kByRows[kDirectRowsMax + 1] = {nullptr, direct<1, FloatDecode<From, kFold>, FloatStep>,
-                                                           direct<2, FloatDecode<From, kFold>, FloatStep>,
-                                                           direct<3, FloatDecode<From, kFold>, FloatStep>, nullptr};
+  static constexpr DirectFn kByRows[kDirectRowsMax + 1] = {
+      nullptr, direct<1, FloatDecode<From, kFold>, FloatStep>, direct<2, FloatDecode<From, kFold>, FloatStep>,
+      direct<3, FloatDecode<From, kFold>, FloatStep>, kFloatRows == 4 ? direct<kFloatRows, FloatDecode<From, kFold>, FloatStep> : nullptr};
 };
 
 constexpr MatmulIsa base_level() {
   MatmulIsa isa;
   isa.width = 2 * kLanes;
   isa.tile_rows = kTileRows;
+  isa.direct_rows = kFloatRows;
   isa.pack_f32 = pack<FromF32>;
   isa.pack_bf16 = pack<FromBf16>;
   isa.pack_f16 = pack<FromF16>;
   isa.pack_f8 = pack<FromF8>;
   isa.pack_f32_rounded = pack<Rounded<FromF32>>;
   isa.pack_f16_rounded = pack<Rounded<FromF16>>;
-  isa.tile = kTiles;
+  isa.tile = kTilesOf<FloatStep, NotAsking>;
+  isa.tile_asking = kTilesOf<FloatStep, Asking>;
   isa.direct_f32 = FloatDirect<FromF32>::kByRows;
   isa.direct_bf16 = FloatDirect<FromBf16>::kByRows;
   isa.direct_f16 = FloatDirect<FromF16>::kByRows;

@@ -30,10 +30,15 @@ void pack_bf16(const PackArgs& args) {
     const char* const* const rows = args.rows + group * 16;
     float* const out = static_cast<float*>(args.out) + group * steps * kGroup;
     for (int i = 0; i < 4; ++i) {
-      for (int64_t step = 0; step < full; ++step) {
-        if (step % 4 == 0) prefetch_rows(rows + i, step * 16 + args.prefetch);
-        istore(out + step * kGroup + i * 16, load_parts(rows + i, step * 16));
+      int64_t step = 0;
+      for (; step + 4 <= full; step += 4) {
+        prefetch_rows(rows + i, step * 16 + args.prefetch);
+        Vi pieces[4];
+        load_square(rows + i, step * 16, pieces);
+#pragma GCC unroll 4
+        for (int p = 0; p < 4; ++p) istore(out + (step + p) * kGroup + i * 16, pieces[p]);
       }
+      for (; step < full; ++step) istore(out + step * kGroup + i * 16, load_parts(rows + i, step * 16));
       if (full < steps) istore(out + full * kGroup + i * 16, load_tail(rows + i, full * 16, args.channels * 2 - full * 16));
     }
   }
@@ -92,9 +97,22 @@ void pack_f8(const PackArgs& args) {
     const char* const* const rows = args.rows + group * 16;
     float* const out = static_cast<float*>(args.out) + group * steps * kGroup;
     for (int i = 0; i < 4; ++i) {
-      for (int64_t at = 0; at < args.channels; at += 16) {
+      int64_t at = 0;
+      for (; at + 64 <= args.channels; at += 64) {
+        prefetch_rows(rows + i, at + args.prefetch);
+        Vi raw[4];
+        load_square(rows + i, at, raw);
+#pragma GCC unroll 4
+        for (int p = 0; p < 4; ++p) {
+          Vi parts[2];
+          decode(raw[p], zero(), parts);
+          float* const to = out + (at / 8 + 2 * p) * kGroup + i * 16;
+          istore(to, parts[0]);
+          istore(to + kGroup, parts[1]);
+        }
+      }
+      for (; at < args.channels; at += 16) {
         const bool full = at + 16 <= args.channels;
-        if (at % 64 == 0) prefetch_rows(rows + i, at + args.prefetch);
         const Vi raw = full ? load_parts(rows + i, at) : load_tail(rows + i, at, args.channels - at);
         Vi parts[2];
         decode(raw, zero(), parts);
@@ -106,9 +124,7 @@ void pack_f8(const PackArgs& args) {
   }
 }
 
-constexpr TileFn kTiles[] = {nullptr,           tile<1, PairStep>, tile<2, PairStep>, tile<3, PairStep>,
-                             tile<4, PairStep>, tile<5, PairStep>, tile<6, PairStep>};
-static_assert(sizeof kTiles / sizeof kTiles[0] == kTileRows + 1);
+static_assert(sizeof kTilesOf<PairStep, NotAsking> / sizeof(TileFn) == kTileRows + 1);
 
 template <class Decode>
 struct PairDirect {
@@ -120,7 +136,8 @@ constexpr PairIsa pairs() {
   PairIsa isa;
   isa.pack_bf16 = pack_bf16;
   isa.pack_f8 = pack_f8;
-  isa.tile = kTiles;
+  isa.tile = kTilesOf<PairStep, NotAsking>;
+  isa.tile_asking = kTilesOf<PairStep, Asking>;
   isa.direct_bf16 = PairDirect<DecodeBf16>::kByRows;
   isa.direct_f8 = PairDirect<DecodeF8>::kByRows;
   return isa;

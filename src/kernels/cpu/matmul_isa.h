@@ -33,7 +33,9 @@ struct TileArgs {
   float* total = nullptr;        ///< [rows][width]: the leaf's sums, after its last segment
   bool first = false;            ///< first segment of the leaf
   bool last = false;             ///< last segment of the leaf
+  const char* ask = nullptr;     ///< lines that `tile_asking` asks for on the way, kAskedBytes a step and group
 };
+constexpr int64_t kAskedBytes = 128;
 using TileFn = void (*)(const TileArgs& args);
 
 /// A leaf of a panel times a few rows of x, straight from the weights: same bits as pack and tile. Every segment is a multiple of 16 bytes.
@@ -63,13 +65,15 @@ constexpr int kDirectRowsMax = 4;
 struct MatmulIsa {
   int width = 0;              ///< rows of a panel
   int tile_rows = 0;          ///< largest tile
+  int direct_rows = 0;        ///< most rows that a product in floats takes without packing
   PackFn pack_f32 = nullptr;  ///< to float
   PackFn pack_bf16 = nullptr;
   PackFn pack_f16 = nullptr;
   PackFn pack_f8 = nullptr;
   PackFn pack_f32_rounded = nullptr;  ///< rounded to BF16 on the way
   PackFn pack_f16_rounded = nullptr;
-  const TileFn* tile = nullptr;  ///< [tile_rows + 1], by rows
+  const TileFn* tile = nullptr;         ///< [tile_rows + 1], by rows
+  const TileFn* tile_asking = nullptr;  ///< the same with TileArgs::ask
   // [kDirectRowsMax + 1], by rows; null where the level has none.
   const DirectFn* direct_f32 = nullptr;
   const DirectFn* direct_bf16 = nullptr;
@@ -92,7 +96,8 @@ struct MatmulIsa {
 struct PairIsa {
   PackFn pack_bf16 = nullptr;
   PackFn pack_f8 = nullptr;
-  const TileFn* tile = nullptr;  ///< [tile_rows + 1], by rows
+  const TileFn* tile = nullptr;         ///< [tile_rows + 1], by rows
+  const TileFn* tile_asking = nullptr;  ///< the same with TileArgs::ask
   const DirectFn* direct_bf16 = nullptr;
   const DirectFn* direct_f8 = nullptr;
 };

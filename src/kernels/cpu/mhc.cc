@@ -19,7 +19,6 @@ namespace {
 constexpr int64_t kRowsMax = 2 * kStreamsMax + kStreamsMax * kStreamsMax;
 constexpr int64_t kLanesMax = 16;
 constexpr int64_t kFewRows = 4;
-constexpr int64_t kDirectRows = 3;  // most that a product in floats takes without packing
 
 class MhcIn {
  public:
@@ -53,7 +52,7 @@ class MhcIn {
     const int64_t rows = end - begin, width = source_.width();
     // Few rows: straight from fn, which is decoded once for each tile.
     const bool whole = rows > 2 * level_.base->tile_rows;
-    const int64_t tile = whole ? level_.base->tile_rows : std::min<int64_t>(level_.base->tile_rows, kDirectRows);
+    const int64_t tile = whole ? level_.base->tile_rows : std::min<int64_t>(level_.base->tile_rows, level_.base->direct_rows);
     const int64_t run_bytes = round_up(PanelRun::bytes(source_, whole, 1), 64), flat_bytes = flat_ ? 0 : tile * streams_ * width_ * 4;
     char* const memory = static_cast<char*>(context_.scratch->local(worker, run_bytes + round_up(flat_bytes, 64) + block_ * kRowsMax * 4));
     if (memory == nullptr) return;

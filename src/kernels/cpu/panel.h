@@ -63,6 +63,7 @@ class PanelSource {
             : type == DType::kBF16 ? isa_->pack_bf16
                                    : isa_->pack_f8;
     tiles_ = pairs ? level.pairs->tile : isa_->tile;
+    tiles_asking_ = pairs ? level.pairs->tile_asking : isa_->tile_asking;
     direct_ = pairs                                              ? (type == DType::kBF16 ? level.pairs->direct_bf16 : level.pairs->direct_f8)
               : type == DType::kF32                              ? (round ? isa_->direct_f32_rounded : isa_->direct_f32)
               : type == DType::kF16                              ? (round ? isa_->direct_f16_rounded : isa_->direct_f16)
@@ -103,18 +104,26 @@ class PanelSource {
     return count;
   }
 
-  /// Decodes channels [begin, end) of the panel; `scale` gets the tile's expanded factors if late_scale().
-  void pack(int64_t panel, int64_t begin, int64_t end, void* out, float* scale) const {
-    const int64_t first = panel * width(), last = outputs() - 1;
+  /// Channels of a panel that are packed at once, and how far from an element the one lies that will be wanted next.
+  struct Segment {
+    int64_t panel, begin, end;
+    int64_t ahead = 0;
+  };
+  /// Decodes a segment; `scale` gets the tile's expanded factors if late_scale().
+  void pack(const Segment& segment, void* out, float* scale) const {
+    const int64_t first = segment.panel * width(), last = outputs() - 1, begin = segment.begin, end = segment.end;
     const char* rows[kPanelWidthMax];
     float factors[4 * kPanelWidthMax];
     const char* const base = static_cast<const char*>(matrix_->values.data) + begin * element_bytes_;
     const int64_t step = matrix_->values.step(0) * element_bytes_;
     for (int i = 0; i < width(); ++i) rows[i] = base + std::min(first + i, last) * step;
     if (matrix_->scaled()) load_scales(first, last, begin, fold_scale_ ? factors : scale);
-    // Afterwards these rows go on, or the next panel begins.
-    const int64_t prefetch = end < channels() ? (end - begin) * element_bytes_ : width() * step - begin * element_bytes_;
-    pack_({.rows = rows, .channels = end - begin, .scale = fold_scale_ ? factors : nullptr, .prefetch = prefetch, .out = out});
+    pack_({.rows = rows, .channels = end - begin, .scale = fold_scale_ ? factors : nullptr, .prefetch = segment.ahead, .out = out});
+  }
+  int64_t row_bytes() const { return matrix_->values.step(0) * element_bytes_; }
+  /// First byte of a panel; the end of the matrix for those behind it.
+  const char* panel_at(int64_t panel) const {
+    return static_cast<const char*>(matrix_->values.data) + std::min(panel * width(), outputs()) * row_bytes();
   }
   bool late_scale() const { return late_scale_; }
   /// Bytes of the scale rows that begin in this panel (for counting: each is counted by one panel).
@@ -132,7 +141,7 @@ class PanelSource {
     args.x_stride = x.stride;
     args.channels = end - begin;
     if (!late_scale_) args.scale = nullptr;
-    tiles_[count](args);
+    (args.ask != nullptr ? tiles_asking_ : tiles_)[count](args);
   }
   /// Rows of x that a product takes at once.
   struct Tile {
@@ -174,6 +183,8 @@ class PanelSource {
     direct_[count](args);
     return true;
   }
+  /// Full steps of a tile over that many channels.
+  int64_t steps(int64_t channels) const { return channels / (format_ == RowFormat::kPairs ? 8 : 4); }
   /// Bytes of a packed segment of that many channels.
   int64_t packed_bytes(int64_t channels) const {
     return (format_ == RowFormat::kPairs ? round_up(channels, 8) * 2 : round_up(channels, 4) * 4) * width();
@@ -215,6 +226,7 @@ class PanelSource {
   int64_t leaf_ = 0;
   PackFn pack_ = nullptr;
   const TileFn* tiles_ = nullptr;
+  const TileFn* tiles_asking_ = nullptr;
   const DirectFn* direct_ = nullptr;
   bool fold_scale_ = false;
   bool late_scale_ = false;
@@ -252,6 +264,7 @@ class PanelRun {
     LATHE_COUNT(context_, kWeightBytes, source_.scale_bytes(panel));
     LATHE_COUNT(context_, kBytesRead, source_.scale_bytes(panel));
     if (!whole_) return;
+    ask_ = source_.panel_at(panel + 1), ask_end_ = source_.panel_at(panel + 2);
     char* out = packed_;
     float* scale = scales_;
     for (int64_t at = 0, end = 0; at < source_.channels(); at = end, scale += 4 * source_.width()) {
@@ -272,7 +285,10 @@ class PanelRun {
 
  private:
   void pack(int64_t begin, int64_t end, void* out, float* scale) {
-    source_.pack(panel_, begin, end, out, scale);
+    // Afterwards these rows go on; or the next panel begins, whose lines the tiles of a whole one ask for.
+    const int64_t bytes = source_.element_bytes(), row = source_.row_bytes();
+    const int64_t ahead = end < source_.channels() ? (end - begin) * bytes : whole_ ? row : source_.width() * row - begin * bytes;
+    source_.pack({.panel = panel_, .begin = begin, .end = end, .ahead = ahead}, out, scale);
     LATHE_COUNT(context_, kWeightBytes, present_ * (end - begin) * source_.element_bytes());
     LATHE_COUNT(context_, kBytesRead, present_ * (end - begin) * source_.element_bytes());
   }
@@ -287,7 +303,13 @@ class PanelRun {
         pack(at, end, packed_, scales_);
       }
       source_.tile(*x_, row_, count_, at, end,
-                   {.panel = next_packed_, .scale = next_scale_, .lanes = lanes_, .total = total, .first = at == first, .last = end == last});
+                   {.panel = next_packed_,
+                    .scale = next_scale_,
+                    .lanes = lanes_,
+                    .total = total,
+                    .first = at == first,
+                    .last = end == last,
+                    .ask = ask(source_.steps(end - at))});
       LATHE_COUNT(context_, kFlops, 2 * count_ * present_ * (end - at));
       next_packed_ += source_.packed_bytes(end - at);
       next_scale_ += 4 * source_.width();
@@ -317,6 +339,13 @@ class PanelRun {
     add_leaves(middle, b, right);
     source_.isa().add(total, right, count_ * source_.width());
   }
+  /// Where a tile of that many steps asks for lines of the next panel.
+  const char* ask(int64_t steps) {
+    if (ask_ >= ask_end_) return nullptr;
+    const char* const at = ask_;
+    ask_ += 2 * steps * kAskedBytes;
+    return at;
+  }
   void evaluate(int64_t a, int64_t b, int64_t leaf_begin, float* total) {
     if (b - a <= 1) return leaf(a - leaf_begin, total);
     const int64_t middle = tensor::tree_middle(a, b), size = count_ * source_.width();
@@ -342,6 +371,8 @@ class PanelRun {
   float* lanes_ = nullptr;
   float* totals_ = nullptr;
   const char* next_packed_ = nullptr;
+  const char* ask_ = nullptr;
+  const char* ask_end_ = nullptr;
   const float* next_scale_ = nullptr;
   const Rows* x_ = nullptr;
   int64_t panel_ = 0, present_ = 0, row_ = 0, count_ = 0;

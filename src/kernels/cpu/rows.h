@@ -13,14 +13,15 @@ constexpr int64_t kInlineElements = 16384;
 /// Likewise a few rows times weights of fewer bytes: one core reads them in the time that two need to meet.
 constexpr int64_t kInlineWeightBytes = 128 << 10;
 
-/// Runs body(begin, end, worker) over [0, count) in pieces; `cost` is the work of one, in elements.
+/// Runs body(begin, end, worker) over [0, count) in pieces; `cost` is the work of one, in elements. As many pieces for each thread, so that a thread gets
+/// the same rows in one op after the other.
 template <class Body>
 void for_pieces(const ops::LaunchContext& context, int64_t count, int64_t cost, const Body& body) {
   if (count <= 0) return;
   const int64_t work = count * std::max<int64_t>(cost, 1);
   const int threads = context.pool != nullptr ? context.pool->threads() : 1;
   if (threads == 1 || work < kInlineElements || count == 1) return body(int64_t{0}, count, 0);
-  const int64_t pieces = std::clamp<int64_t>(work / kInlineElements, threads, int64_t{4} * threads);
+  const int64_t pieces = threads * std::clamp<int64_t>(work / (kInlineElements * threads), 1, 4);
   const int64_t size = ceil_div(count, std::min(pieces, count));
   context.pool->for_each(ceil_div(count, size), [&](int64_t piece, int worker) { body(piece * size, std::min(count, (piece + 1) * size), worker); });
 }

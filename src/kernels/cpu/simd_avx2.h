@@ -113,11 +113,15 @@ LATHE_INLINE Vi load_strided(const char* p, int64_t step) {
   return {_mm256_inserti128_si256(v, _mm_loadu_si128(reinterpret_cast<const __m128i*>(p + step)), 1)};
 }
 /// out[c]: what load_strided(p + 16 c, step) gives, for two c at once.
-LATHE_INLINE void load_square(const char* p, int64_t step, Vi (&out)[2]) {
-  const __m256i a = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)), b = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p + step));
+LATHE_INLINE void load_two_rows(const char* row0, const char* row1, Vi (&out)[2]) {
+  const __m256i a = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(row0)), b = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(row1));
   out[0] = {_mm256_permute2x128_si256(a, b, 0x20)};
   out[1] = {_mm256_permute2x128_si256(a, b, 0x31)};
 }
+/// out[c]: what load_strided(p + 16 c, step) gives.
+LATHE_INLINE void load_square(const char* p, int64_t step, Vi (&out)[2]) { load_two_rows(p, p + step, out); }
+/// out[c]: what load_parts(rows, offset + 16 c) gives.
+LATHE_INLINE void load_square(const char* const* rows, int64_t offset, Vi (&out)[2]) { load_two_rows(rows[0] + offset, rows[4] + offset, out); }
 /// Every 128-bit part gets the 16 bytes at p.
 LATHE_INLINE Vi broadcast_part(const void* p) { return {_mm256_broadcastsi128_si256(_mm_loadu_si128(static_cast<const __m128i*>(p)))}; }
 // Interleaving inside each 128-bit part.

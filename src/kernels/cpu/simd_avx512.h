@@ -113,16 +113,23 @@ LATHE_INLINE Vi load_strided(const char* p, int64_t step) {
   v = _mm512_inserti32x4(v, _mm_loadu_si128(reinterpret_cast<const __m128i*>(p + 2 * step)), 2);
   return {_mm512_inserti32x4(v, _mm_loadu_si128(reinterpret_cast<const __m128i*>(p + 3 * step)), 3)};
 }
-/// out[c]: what load_strided(p + 16 c, step) gives, for four c at once.
-LATHE_INLINE void load_square(const char* p, int64_t step, Vi (&out)[4]) {
-  const __m512i a = _mm512_loadu_si512(p), b = _mm512_loadu_si512(p + step), c = _mm512_loadu_si512(p + 2 * step),
-                d = _mm512_loadu_si512(p + 3 * step);
+/// Part q of out[c]: part c of row q.
+LATHE_INLINE void square_of(__m512i a, __m512i b, __m512i c, __m512i d, Vi (&out)[4]) {
   const __m512i ab0 = _mm512_shuffle_i32x4(a, b, 0x44), ab1 = _mm512_shuffle_i32x4(a, b, 0xEE);
   const __m512i cd0 = _mm512_shuffle_i32x4(c, d, 0x44), cd1 = _mm512_shuffle_i32x4(c, d, 0xEE);
   out[0] = {_mm512_shuffle_i32x4(ab0, cd0, 0x88)};
   out[1] = {_mm512_shuffle_i32x4(ab0, cd0, 0xDD)};
   out[2] = {_mm512_shuffle_i32x4(ab1, cd1, 0x88)};
   out[3] = {_mm512_shuffle_i32x4(ab1, cd1, 0xDD)};
+}
+/// out[c]: what load_strided(p + 16 c, step) gives.
+LATHE_INLINE void load_square(const char* p, int64_t step, Vi (&out)[4]) {
+  square_of(_mm512_loadu_si512(p), _mm512_loadu_si512(p + step), _mm512_loadu_si512(p + 2 * step), _mm512_loadu_si512(p + 3 * step), out);
+}
+/// out[c]: what load_parts(rows, offset + 16 c) gives.
+LATHE_INLINE void load_square(const char* const* rows, int64_t offset, Vi (&out)[4]) {
+  square_of(_mm512_loadu_si512(rows[0] + offset), _mm512_loadu_si512(rows[4] + offset), _mm512_loadu_si512(rows[8] + offset),
+            _mm512_loadu_si512(rows[12] + offset), out);
 }
 /// Every 128-bit part gets the 16 bytes at p.
 LATHE_INLINE Vi broadcast_part(const void* p) { return {_mm512_broadcast_i32x4(_mm_loadu_si128(static_cast<const __m128i*>(p)))}; }

@@ -126,6 +126,7 @@ typedef int64_t PairVector __attribute__((vector_size(16)));
 LATHE_INLINE Vi load_parts(const char* const* rows, int64_t offset) { return iload(rows[0] + offset); }
 LATHE_INLINE Vi load_strided(const char* p, int64_t) { return iload(p); }
 LATHE_INLINE void load_square(const char* p, int64_t, Vi (&out)[1]) { out[0] = iload(p); }
+LATHE_INLINE void load_square(const char* const* rows, int64_t offset, Vi (&out)[1]) { out[0] = load_parts(rows, offset); }
 LATHE_INLINE Vi broadcast_part(const void* p) { return iload(p); }
 // Interleaving.
 LATHE_INLINE Vi low_bytes(Vi a, Vi b) {

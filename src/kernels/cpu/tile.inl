@@ -16,13 +16,30 @@ struct Sums {
   Vf v[kRows][4];
 };
 
-template <int kRows, class Step>
-LATHE_INLINE void tile_steps(Sums<kRows>& sum, const char* x, int64_t stride, const char* panel, int64_t steps) {
+/// Asks for lines of the weights that come next: while they are on their way, the product goes on.
+struct Asking {
+  const char* at;
+
+  LATHE_INLINE Asking make(const TileArgs& args, int64_t skip) { return {args.ask + skip}; }
+  inline __attribute__((always_inline)) void next() {
+    __builtin_prefetch(at);
+    __builtin_prefetch(at + 64);
+    at += kAskedBytes;
+  }
+};
+struct NotAsking {
+  LATHE_INLINE NotAsking make(const TileArgs&, int64_t) { return {}; }
+  inline __attribute__((always_inline)) void next() const {}
+};
+
+template <int kRows, class Step, class Ask>
+LATHE_INLINE void tile_steps(Sums<kRows>& sum, const char* x, int64_t stride, const char* panel, int64_t steps, Ask ask) {
   // One pointer for three rows: the other two are reached by the address forms [p + s] and [p + 2 s].
   const char* row[(kRows + 2) / 3];
 #pragma GCC unroll 16
   for (int g = 0; g < (kRows + 2) / 3; ++g) row[g] = x + 3 * g * stride;
   for (int64_t c = 0; c < steps; ++c, panel += 4 * sizeof(Vf)) {
+    ask.next();
     Vi w[4];
 #pragma GCC unroll 4
     for (int i = 0; i < 4; ++i) w[i] = iload(panel + i * static_cast<int>(sizeof(Vf)));
@@ -37,7 +54,7 @@ LATHE_INLINE void tile_steps(Sums<kRows>& sum, const char* x, int64_t stride, co
   }
 }
 
-template <int kRows, class Step>
+template <int kRows, class Step, class Ask>
 LATHE_INLINE void tile_group(const TileArgs& args, int group) {
   constexpr int64_t kStep = 16 / Step::kBytes;
   const int64_t steps = args.channels / kStep, tail = args.channels % kStep;
@@ -50,12 +67,12 @@ LATHE_INLINE void tile_group(const TileArgs& args, int group) {
 #pragma GCC unroll 4
     for (int i = 0; i < 4; ++i) sum.v[r][i] = resume ? load(lanes + r * kGroup + i * kLanes) : zero();
   }
-  tile_steps<kRows, Step>(sum, args.x, args.x_stride, panel, steps);
+  tile_steps<kRows, Step>(sum, args.x, args.x_stride, panel, steps, Ask::make(args, group * steps * kAskedBytes));
   if (tail != 0) {
     char padded[kRows * 16] = {};
     for (int r = 0; r < kRows; ++r)
       __builtin_memcpy(padded + 16 * r, args.x + r * args.x_stride + steps * 16, static_cast<size_t>(tail * Step::kBytes));
-    tile_steps<kRows, Step>(sum, padded, 16, panel + steps * 4 * static_cast<int64_t>(sizeof(Vf)), 1);
+    tile_steps<kRows, Step>(sum, padded, 16, panel + steps * 4 * static_cast<int64_t>(sizeof(Vf)), 1, NotAsking{});
   }
 #pragma GCC unroll 16
   for (int r = 0; r < kRows; ++r) {
@@ -75,11 +92,20 @@ LATHE_INLINE void tile_group(const TileArgs& args, int group) {
   }
 }
 
-template <int kRows, class Step>
+template <int kRows, class Step, class Ask = NotAsking>
 void tile(const TileArgs& args) {
-  tile_group<kRows, Step>(args, 0);
-  tile_group<kRows, Step>(args, 1);
+  tile_group<kRows, Step, Ask>(args, 0);
+  tile_group<kRows, Step, Ask>(args, 1);
 }
+/// By number of rows. The tiles that ask are others: in a long prompt most do not, and theirs is the loop that counts.
+#if defined(LATHE_SIMD_AVX512)
+template <class Step, class Ask>
+constexpr TileFn kTilesOf[] = {nullptr,           tile<1, Step, Ask>, tile<2, Step, Ask>, tile<3, Step, Ask>, tile<4, Step, Ask>, tile<5, Step, Ask>,
+                               tile<6, Step, Ask>};
+#else
+template <class Step, class Ask>
+constexpr TileFn kTilesOf[] = {nullptr, tile<1, Step, Ask>, tile<2, Step, Ask>, tile<3, Step, Ask>};
+#endif
 
 struct FloatStep {
   static constexpr int64_t kBytes = 4;
