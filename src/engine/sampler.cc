@@ -5,6 +5,8 @@
 #include <cmath>
 #include <limits>
 
+#include "tensor/argmax.h"
+
 namespace lathe::engine {
 namespace {
 
@@ -128,11 +130,13 @@ Result<Sample> Sampler::sample(std::span<const LogitRange> ranges, const SampleC
   const SamplingParams& params = call.params;
   const int64_t position = call.position;
   LATHE_TRY_VOID(adjust(ranges, call));
-  const auto best = std::max_element(x_.begin(), x_.end());  // the first of equals: lowest id
-  if (best == x_.end() || *best == kMinusInfinity) return err(Code::kFailedPrecondition, "no token is allowed at position {}", position);
-  Sample chosen{.token = static_cast<TokenId>(best - x_.begin())};
+  const int64_t best = tensor::argmax(x_);  // the first of equals: lowest id
+  if (best < 0 || x_[static_cast<size_t>(best)] == kMinusInfinity) {
+    return err(Code::kFailedPrecondition, "no token is allowed at position {}", position);
+  }
+  Sample chosen{.token = static_cast<TokenId>(best)};
   if (params.temperature > 0.0) {
-    const float maximum = *best;
+    const float maximum = x_[static_cast<size_t>(best)];
     candidates_.clear();
     for (size_t id = 0; id < x_.size(); ++id) {
       const auto weight = static_cast<uint64_t>(std::nearbyint(static_cast<double>(sampling_exp(x_[id] - maximum)) * kWeightOne));

@@ -7,6 +7,7 @@
 #include "base/limits.h"
 #include "evaluate/bench_dispatch.h"
 #include "models/model_description.h"
+#include "tensor/argmax.h"
 
 namespace lathe::evaluate {
 namespace {
@@ -155,9 +156,9 @@ class ModelRun {
   }
 
   TokenId best(int64_t row) const {
-    const auto width = static_cast<int64_t>(engine_.info().vocabulary);
-    const auto begin = logits_.begin() + row * width;
-    return static_cast<TokenId>(std::max_element(begin, begin + engine_.sampled_vocabulary()) - begin);
+    const auto width = static_cast<size_t>(engine_.info().vocabulary), first = static_cast<size_t>(row) * width;
+    const auto logits = std::span<const float>(logits_).subspan(first, static_cast<size_t>(engine_.sampled_vocabulary()));
+    return static_cast<TokenId>(std::max<int64_t>(tensor::argmax(logits), 0));  // a model of noise may give NaN alone
   }
 
   /// Greedy: one step of all sequences, logits read and the next tokens chosen.

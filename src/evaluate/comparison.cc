@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "evaluate/text_logits.h"
+#include "tensor/argmax.h"
 
 namespace lathe::evaluate {
 namespace {
@@ -17,15 +18,18 @@ struct Sums {
 };
 
 TokenId best(std::span<const float> row, int64_t sampled_vocabulary) {
-  const auto end = row.begin() + std::min(sampled_vocabulary, static_cast<int64_t>(row.size()));
-  return static_cast<TokenId>(std::max_element(row.begin(), end) - row.begin());
+  return static_cast<TokenId>(tensor::argmax(row.first(std::min(static_cast<size_t>(sampled_vocabulary), row.size()))));
 }
 
 /// One row of the held-out set through both models.
 class RowComparison {
  public:
   RowComparison(engine::Engine& here, engine::Engine& there, std::span<const TokenId> ids)
-      : ids_(ids), vocabulary_(static_cast<size_t>(here.info().vocabulary)), sampled_(here.sampled_vocabulary()), here_(here, read()), there_(there, read()) {}
+      : ids_(ids),
+        vocabulary_(static_cast<size_t>(here.info().vocabulary)),
+        sampled_(here.sampled_vocabulary()),
+        here_(here, read()),
+        there_(there, read()) {}
 
   Result<void> run(Sums& sums, WorstToken& worst) {
     double kl = 0;

@@ -4,6 +4,7 @@
 
 #include "engine/generate.h"
 #include "evaluate/text_logits.h"
+#include "tensor/argmax.h"
 
 namespace lathe::evaluate {
 namespace {
@@ -118,8 +119,7 @@ class DraftRun {
   Result<TokenId> best(const View& logits, int64_t at) {
     engine_.read_rows(logits, 0, 1, row_);
     LATHE_TRY_VOID(check_finite(row_, "draft logits", at));
-    const auto end = row_.begin() + std::min<int64_t>(engine_.sampled_vocabulary(), static_cast<int64_t>(row_.size()));
-    return static_cast<TokenId>(std::max_element(row_.begin(), end) - row_.begin());
+    return static_cast<TokenId>(tensor::argmax(std::span(row_).first(std::min(static_cast<size_t>(engine_.sampled_vocabulary()), row_.size()))));
   }
 
   engine::Engine& engine_;

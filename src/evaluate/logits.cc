@@ -5,6 +5,7 @@
 #include "evaluate/pictures.h"
 #include "evaluate/text_logits.h"
 #include "models/model.h"
+#include "tensor/argmax.h"
 
 namespace lathe::evaluate {
 namespace {
@@ -91,9 +92,9 @@ class LogitsRun {
   Result<void> draft(int64_t tokens, models::ItemKind kind, const View& hidden, const std::vector<int32_t>& rows) {
     std::vector<TokenId> next(job_.ids.begin() + position_ + 1, job_.ids.begin() + std::min(position_ + tokens + 1, length()));
     if (static_cast<int64_t>(next.size()) < tokens) {
-      const auto last = rows_.end() - table_.vocabulary;
-      const auto best = std::max_element(last, last + std::min(table_.vocabulary, engine_.sampled_vocabulary()));
-      next.push_back(static_cast<TokenId>(best - last));
+      const auto last = std::span(rows_).last(static_cast<size_t>(table_.vocabulary));
+      const auto sampled = static_cast<size_t>(std::min<int64_t>(table_.vocabulary, engine_.sampled_vocabulary()));
+      next.push_back(static_cast<TokenId>(tensor::argmax(last.first(sampled))));
     }
     engine::rows_between(job_.images, position_ + 1, position_ + 1 + tokens, image_rows_);
     const models::DraftItem item{.sequence = sequence_,

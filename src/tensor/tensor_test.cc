@@ -4,6 +4,7 @@
 #include <cstring>
 #include <random>
 
+#include "tensor/argmax.h"
 #include "tensor/dtype.h"
 #include "tensor/shard.h"
 #include "tensor/view.h"
@@ -116,6 +117,21 @@ TEST(Tree, NodesWithoutContributionAreSkipped) {
   tree_combine({4, {}, nullptr, 1}, &out);
   EXPECT_EQ(out, 0);
   EXPECT_EQ(tree_cover(4, 1, 4), (std::vector<TreeNode>{{1, 2}, {2, 4}}));
+}
+
+TEST(Argmax, FirstOfTheGreatest) {
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN(), kInfinity = std::numeric_limits<float>::infinity();
+  EXPECT_EQ(argmax({}), -1);
+  EXPECT_EQ(argmax(std::vector<float>{kNan, kNan}), -1);
+  EXPECT_EQ(argmax(std::vector<float>{kNan, -kInfinity, -kInfinity}), 1);
+  for (const size_t size : {1u, 15u, 16u, 17u, 33u, 100u}) {
+    for (size_t at = 0; at < size; ++at) {
+      std::vector<float> values(size, -2.0f);
+      values[at] = -1.0f, values[size - 1] = -1.0f;
+      if (at > 0) values[at - 1] = kNan;
+      EXPECT_EQ(argmax(values), static_cast<int64_t>(at)) << size;
+    }
+  }
 }
 
 }  // namespace
