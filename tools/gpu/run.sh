@@ -28,7 +28,7 @@ nvidia-smi --query-gpu=name,driver_version,memory.total,clocks.sm --format=csv,n
 HEAD=25 step conformance 60 'FAILED|Failure|on [a-z0-9_]*:|PASSED|skipped|CHECK|CUDA' "$kit/bin/cuda_conformance_test" --gtest_brief=1
 HEAD=25 step golden 120 'FAILED|Failure|prompt|PASSED|SKIPPED|fallback|worst|picture|built-in|fast against|CHECK|CUDA' "$kit/bin/cuda_golden_test" --gtest_brief=1
 # shellcheck disable=SC2086
-HEAD=90 step bench 150 '.' "$kit/bin/cuda_bench" "$out/results.jsonl" ${BENCH:-}
+HEAD=90 step bench ${BENCH_SECONDS:-150} '.' "$kit/bin/cuda_bench" "$out/results.jsonl" ${BENCH:-}
 [ -e tools/gpu/peers.py ] && HEAD=14 step peers 45 '.' python3 tools/gpu/peers.py
 if command -v compute-sanitizer >/dev/null; then
   HEAD=8 step memcheck 60 'ERROR SUMMARY|Invalid|FAILED|PASSED' compute-sanitizer --error-exitcode 9 --tool memcheck "$kit/bin/cuda_conformance_test" --gtest_brief=1 --gtest_filter="${SANITIZE:-*tiles128:*stream128:*head128:*mma:*radix:*moe*plain:*index_keys*}"

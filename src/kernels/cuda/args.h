@@ -165,9 +165,10 @@ void launch_recurrence_stream(const RecurrenceArgs& args, void* stream);  ///< k
 
 /// One decode step of a KDA layer between the projections and the output projection, one row per sequence (proposal of a composite op, see
 /// docs/kernels/kda_decode.md): conv + SiLU, gates, L2 norms, recurrence, gated output norm. Row s belongs to sequence s, all at position start[s].
+/// Rows and strides are multiples of 16 bytes.
 struct KdaStepArgs {
   Rows raw;           ///< [S, 3·H·128]: q, k, v before the convolution
-  const float* conv;  ///< f32 [3·H·128, 4]
+  const float* conv;  ///< f32 [4, 3·H·128]
   float* ring;        ///< f32 [slots, ring_rows, 3·H·128]
   int64_t ring_slot, ring_row;
   int32_t ring_rows;
@@ -330,7 +331,13 @@ void launch_product_plain(const ProductArgs* args, int count, void* stream);
 /// Fast mode, BF16 or FP8 weights: see fits_mma in variants_product.cc.
 void launch_product_mma(const ProductArgs* args, int count, void* stream);
 /// The same without heads, one dtype and no leaves or leaves of 128 channels for all parts: see fits_wgmma there.
-void launch_product_wgmma(const ProductArgs* args, int count, void* stream);
+/// Scratch: product_scratch_bytes.
+void launch_product_wgmma(const ProductArgs* args, int count, void* scratch, void* stream);
+int64_t product_scratch_bytes(const ProductArgs* args, int count);
+/// Its two forms, with the same bits: x stays in shared memory (any case); x flows beside the weights (where product_stream_bytes is not 0).
+void launch_product_cluster(const ProductArgs* args, int count, void* stream);
+void launch_product_stream(const ProductArgs* args, int count, void* scratch, void* stream);
+int64_t product_stream_bytes(const ProductArgs* args, int count);
 /// Bytes of shared memory that a block of a cluster may have, and those of its list of experts.
 inline constexpr int64_t kClusterSharedMax = 227 * 1024;
 inline constexpr int64_t kClusterJobBytes = 1920;

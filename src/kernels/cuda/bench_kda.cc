@@ -13,6 +13,8 @@ namespace {
 
 constexpr int64_t kHeads = 64;
 constexpr int64_t kWidth = 128;
+/// Of a channel in the whole step, beside the state: raw, ring (three rows read, one written), a, gate and the output.
+constexpr int kStepFloats = 3 + 9 + 3 + 3;
 constexpr int64_t kStateFloats = kHeads * kWidth * kWidth;
 
 /// Everything that a decode step of a KDA layer needs for up to `batch` sequences.
@@ -78,9 +80,10 @@ void kda_row(int64_t batch, const KdaData& data, float* pool, int64_t slots, std
         .keys = kWidth,
         .values = kWidth};
   };
-  const double bytes = static_cast<double>(batch) * kStateFloats * 8;
+  const double state_bytes = static_cast<double>(batch) * kStateFloats * 8;
+  const double step_bytes = state_bytes + static_cast<double>(batch * kHeads * kWidth) * kStepFloats * 4;
   table += fmt::format("{:>5}", batch);
-  const auto add = [&](const char* name, const std::function<void(int)>& launch) {
+  const auto add = [&](const char* name, double bytes, const std::function<void(int)>& launch) {
     const double us = measure(launches.count, launch);
     report(std::string("kda_decode/") + name, fmt::format("B={}", batch), us, bytes, bench.in_place_gbs);
     table += fmt::format("{:>9.1f} {:>3.0f}%", us, bytes / us / 10 / bench.in_place_gbs);
@@ -88,7 +91,7 @@ void kda_row(int64_t batch, const KdaData& data, float* pool, int64_t slots, std
   const std::vector<std::pair<const char*, KdaRung>> rungs = {
       {"columns", KdaRung::kColumns}, {"tiles32_late", KdaRung::kTiles32Late}, {"tiles32", KdaRung::kTiles32}, {"tiles16", KdaRung::kTiles16},
       {"head", KdaRung::kHead},       {"single32", KdaRung::kTiles32Single},   {"stream", KdaRung::kStream}};
-  for (const auto& [name, rung] : rungs) add(name, [&, rung = rung](int i) { launch_recurrence_128(args(i), rung, bench.stream); });
+  for (const auto& [name, rung] : rungs) add(name, state_bytes, [&, rung = rung](int i) { launch_recurrence_128(args(i), rung, bench.stream); });
   const auto step = [&](int i) {
     const RecurrenceArgs r = args(i);
     const int64_t channels = 3 * kHeads * kWidth;
@@ -116,8 +119,8 @@ void kda_row(int64_t batch, const KdaData& data, float* pool, int64_t slots, std
                        .sequences = static_cast<int32_t>(batch),
                        .heads = kHeads};
   };
-  add("step", [&](int i) { launch_kda_step(step(i), bench.stream); });
-  add("step_stream", [&](int i) { launch_kda_step_stream(step(i), bench.stream); });
+  add("step", step_bytes, [&](int i) { launch_kda_step(step(i), bench.stream); });
+  add("step_stream", step_bytes, [&](int i) { launch_kda_step_stream(step(i), bench.stream); });
   table += "\n";
 }
 
@@ -130,7 +133,8 @@ void kda_decode() {
   std::string table;
   for (const int64_t batch : {1, 8, 32, 64, 128, 256, 512}) kda_row(batch, data, pool.as(), kSlots, table);
   std::printf(
-      "KDA decode, us and %% of in-place bandwidth (64 heads, FP32 state); step: conv, gates, norms, recurrence, output norm in one\n    B      "
+      "KDA decode, us and %% of in-place bandwidth (64 heads, FP32 state); step: conv, gates, norms, recurrence, output norm in one, of all its "
+      "bytes\n    B      "
       "columns   tiles32late       tiles32       tiles16          head      single32        stream          step   step_stream\n%s",
       table.c_str());
 }

@@ -15,10 +15,19 @@ namespace {
 
 struct ProductRung {
   const char* name;
-  void (*launch)(const ProductArgs* args, int count, void* stream);
-  int tokens_max;  ///< timed up to here
+  void (*launch)(const ProductArgs& args, void* scratch);
+  int tokens_max;  ///< timed up to here; 0: not at all
 };
-constexpr std::array kProductRungs = {ProductRung{"mma", launch_product_mma, 64}, ProductRung{"wgmma", launch_product_wgmma, 2048}};
+constexpr std::array kProductRungs = {
+    ProductRung{"mma", [](const ProductArgs& args, void*) { launch_product_mma(&args, 1, bench.stream); }, 0},
+    ProductRung{"cluster", [](const ProductArgs& args, void*) { launch_product_cluster(&args, 1, bench.stream); }, 2048},
+    ProductRung{"stream",
+                [](const ProductArgs& args, void* scratch) {
+                  if (product_stream_bytes(&args, 1) == 0) return launch_product_cluster(&args, 1, bench.stream);
+                  launch_product_stream(&args, 1, scratch, bench.stream);
+                },
+                2048},
+};
 
 Matrix fp8_matrix(int64_t rows, int64_t cols) {
   return {.values = nullptr,
@@ -44,7 +53,8 @@ struct ProductData {
         weights(bytes * sets),
         scales(floats(std::max<int64_t>(1, rows_ / 128 * (cols_ / 128)), 0.001f, 0.01f)),
         x(floats(tokens * cols_, -1, 1)),
-        y(tokens * rows_ * 4) {
+        y(tokens * rows_ * 4),
+        scratch((tokens + 64) * cols_ * 3) {
     launch_fill(weights.as<void>(), content, -0.05f, 0.05f, rows * cols * sets, bench.seed++, bench.stream);
   }
   ProductArgs args(int set, int64_t first, int tokens, bool tree = false) const {
@@ -74,7 +84,7 @@ struct ProductData {
   }
   Type type;
   int64_t rows, cols, bytes;
-  Memory weights, scales, x, y;
+  Memory weights, scales, x, y, scratch;
 };
 
 /// One shape: every rung against the plain kernel, and rows of 70 alone and some together.
@@ -87,14 +97,14 @@ bool check_product(const char* name, Type type, Content content, int64_t rows, i
   bool good = true;
   for (const ProductRung& rung : kProductRungs) {
     launch_fill(data.y.as<void>(), Content::kF32, 1e20f, 2e20f, kTokens * rows, bench.seed++, bench.stream);
-    rung.launch(&all, 1, bench.stream);
+    rung.launch(all, data.scratch.as<void>());
     BENCH_CUDA(cudaGetLastError());
     const std::vector<float> found = on_host(data.y.as(), kTokens * rows);
     const double error = difference(found, expected);
     int differing = 0;
     for (const auto& [first, count] : {std::pair{0, 1}, std::pair{69, 1}, std::pair{7, 5}, std::pair{33, 13}, std::pair{3, 40}, std::pair{41, 25}}) {
       const ProductArgs some = data.args(0, first, count, tree);
-      rung.launch(&some, 1, bench.stream);
+      rung.launch(some, data.scratch.as<void>());
       const std::vector<float> part = on_host(data.y.as(), count * rows);
       differing += std::memcmp(part.data(), found.data() + first * rows, part.size() * 4) != 0 ? 1 : 0;
     }
@@ -114,12 +124,13 @@ void time_product(Type type, int64_t rows, int64_t cols, bool tree, std::string&
   const ProductData data(type, rows, cols, sets, 2048, type == Type::kF8 ? Content::kF8 : Content::kBF16);
   const std::string name = fmt::format("{}{}", type == Type::kF8 ? "fp8" : "bf16", tree ? " tree" : "");
   for (const ProductRung& rung : kProductRungs) {
-    table += fmt::format("{:>9} {:<5} {:>6}x{:<5}", name, rung.name, rows, cols);
+    if (rung.tokens_max == 0) continue;
+    table += fmt::format("{:>9} {:<7} {:>6}x{:<5}", name, rung.name, rows, cols);
     for (const int tokens : {1, 4, 8, 16, 32, 64, 2048}) {
       if (tokens > rung.tokens_max) continue;
       const double us = measure(tokens > 64 ? 1 : sets, [&](int i) {
         const ProductArgs args = data.args(i, 0, tokens, tree);
-        rung.launch(&args, 1, bench.stream);
+        rung.launch(args, data.scratch.as<void>());
       });
       report(fmt::format("product/{}/{}", name, rung.name), fmt::format("{}x{} M={}", rows, cols, tokens), us, static_cast<double>(bytes),
              bench.read_gbs);
@@ -247,7 +258,7 @@ void launch_for_counters() {
     const ProductData data(type, 24576, 4096, 1, 64, type == Type::kF8 ? Content::kF8 : Content::kBF16);
     for (const int tokens : {1, 16, 32, 64}) {
       const ProductArgs args = data.args(0, 0, tokens);
-      launch_product_wgmma(&args, 1, bench.stream);
+      launch_product_wgmma(&args, 1, data.scratch.as<void>(), bench.stream);
     }
     BENCH_CUDA(cudaStreamSynchronize(bench.stream));
   }
@@ -275,7 +286,7 @@ bool check_experts() {
       const std::vector<float> part = on_host(rows.y.as(), count * kHidden);
       differing += std::memcmp(part.data(), found.data() + first * kHidden, part.size() * 4) != 0 ? 1 : 0;
     }
-    const bool fine = error < 2e-5 && differing == 0;
+    const bool fine = error < 1e-4 && differing == 0;  // what is between gate and down is rounded to BF16, now up, now down
     std::printf("moe %s against mma: %.1e, %d of 4 parts with other bits: %s\n", name, error, differing, fine ? "ok" : "WRONG");
     good = good && fine;
   }

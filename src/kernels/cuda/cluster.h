@@ -23,6 +23,13 @@ inline void send_floats(float* at, int rank, float4 v, Barrier* done) {
 inline void arrive_remote(Barrier* b, int rank) { barrier_arrive(static_cast<Barrier*>(emulated::remote_shared(b, rank))); }
 inline void wgmma_begin() {}
 inline void wgmma_end() {}
+inline void wgmma_commit() {}
+template <int kCount>
+void take_registers() {}
+template <int kCount>
+void give_registers() {}
+template <int kPending>
+void wgmma_wait() {}
 
 #else
 
@@ -74,6 +81,21 @@ __device__ __forceinline__ void arrive_remote(Barrier* b, int rank) {
 __device__ __forceinline__ void wgmma_begin() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 /// Closes the group and waits for it.
 __device__ __forceinline__ void wgmma_end() { asm volatile("wgmma.commit_group.sync.aligned;\nwgmma.wait_group.sync.aligned 0;" ::: "memory"); }
+/// From now on the four warps of this group have kCount registers each: more, or fewer, than the kernel began with.
+template <int kCount>
+__device__ __forceinline__ void take_registers() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kCount));
+}
+template <int kCount>
+__device__ __forceinline__ void give_registers() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kCount));
+}
+/// Closes the group; until all but the last kPending groups are done.
+__device__ __forceinline__ void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+template <int kPending>
+__device__ __forceinline__ void wgmma_wait() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
+}
 
 #endif
 
@@ -94,9 +116,10 @@ struct Operand {
 inline Operand operand_at(const void* b) { return {static_cast<const char*>(b)}; }
 inline Operand operand_after(Operand b, int bytes) { return {b.at + bytes}; }
 
-/// D (+)= A B: A 64 x 16 (rows 16 · warp …, fragments as of mma.m16n8k16), D 64 x kTokens (kTokens / 8 fragments of four).
-template <int kTokens>
+/// D (+)= A B: A 64 x 16 (rows 16 · warp …, fragments as of mma.m16n8k16), D 64 x kTokens (kTokens / 8 fragments of four); bf16, or f16 if kHalf.
+template <int kTokens, bool kHalf>
 void wgmma(float* d, const unsigned* a, Operand b, bool add) {
+  const auto value = [](unsigned bits) { return kHalf ? f16_value(static_cast<uint16_t>(bits)) : bf16_value(static_cast<uint16_t>(bits)); };
   const unsigned* const all = emulated::gather(a, 4);
   const int lane = emulated::lane();
   for (int i = 0; i < kTokens / 2; ++i) {
@@ -106,7 +129,7 @@ void wgmma(float* d, const unsigned* a, Operand b, bool add) {
     for (int k = 0; k < 16; ++k) {
       const unsigned wa = all[(row % 8 * 4 + k % 8 / 2) * 4 + (row >= 8 ? 1 : 0) + (k >= 8 ? 2 : 0)];
       const auto* const wb = reinterpret_cast<const uint16_t*>(b.at + column / 8 * 256 + k / 8 * 128 + column % 8 * 16 + k % 8 * 2);
-      sum = std::fma(__uint_as_float((k % 2 == 0 ? wa << 16 : wa) & 0xFFFF0000u), __uint_as_float(static_cast<unsigned>(*wb) << 16), sum);
+      sum = std::fma(value(k % 2 == 0 ? wa & 0xFFFFu : wa >> 16), value(*wb), sum);
     }
     d[i] = add ? d[i] + sum : sum;
   }
@@ -121,42 +144,46 @@ __device__ __forceinline__ Operand operand_after(Operand b, int bytes) { return 
 #define LATHE_D4(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
 #define LATHE_D16(i) LATHE_D4(i), LATHE_D4(i + 4), LATHE_D4(i + 8), LATHE_D4(i + 12)
 
-/// D (+)= A B: A 64 x 16 (rows 16 · warp …, fragments as of mma.m16n8k16), D 64 x kTokens (kTokens / 8 fragments of four). Done after wgmma_end.
-template <int kTokens>
+/// One instruction: count is that of the sums, b and p the numbers of its last two arguments.
+#define LATHE_WGMMA(tokens, type, sums, a0, a1, a2, a3, b, p)                                                                                        \
+  "{\n.reg .pred p;\nsetp.ne.b32 p, %" #p ", 0;\nwgmma.mma_async.sync.aligned.m64n" #tokens "k16.f32." type "." type " {" sums "}, {%" #a0 ", %" #a1 \
+  ", %" #a2 ", %" #a3 "}, %" #b ", p, 1, 1, 0;\n}\n"
+#define LATHE_SUMS4 "%0, %1, %2, %3"
+#define LATHE_SUMS8 LATHE_SUMS4 ", %4, %5, %6, %7"
+#define LATHE_SUMS16 LATHE_SUMS8 ", %8, %9, %10, %11, %12, %13, %14, %15"
+#define LATHE_SUMS32 LATHE_SUMS16 ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define LATHE_MULTIPLY(type)                                                                                            \
+  if constexpr (kTokens == 8) {                                                                                         \
+    asm volatile(LATHE_WGMMA(8, type, LATHE_SUMS4, 4, 5, 6, 7, 8, 9) : LATHE_D4(0) : LATHE_AB);                         \
+  } else if constexpr (kTokens == 16) {                                                                                 \
+    asm volatile(LATHE_WGMMA(16, type, LATHE_SUMS8, 8, 9, 10, 11, 12, 13) : LATHE_D4(0), LATHE_D4(4) : LATHE_AB);       \
+  } else if constexpr (kTokens == 32) {                                                                                 \
+    asm volatile(LATHE_WGMMA(32, type, LATHE_SUMS16, 16, 17, 18, 19, 20, 21) : LATHE_D16(0) : LATHE_AB);                \
+  } else {                                                                                                              \
+    asm volatile(LATHE_WGMMA(64, type, LATHE_SUMS32, 32, 33, 34, 35, 36, 37) : LATHE_D16(0), LATHE_D16(16) : LATHE_AB); \
+  }
+#define LATHE_AB "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(operand), "r"(plus)
+
+/// D (+)= A B: A 64 x 16 (rows 16 · warp …, fragments as of mma.m16n8k16), D 64 x kTokens (kTokens / 8 fragments of four); bf16, or f16 if kHalf.
+/// Done after wgmma_end.
+template <int kTokens, bool kHalf>
 __device__ __forceinline__ void wgmma(float* d, const unsigned* a, Operand b, bool add) {
   static_assert(kTokens == 8 || kTokens == 16 || kTokens == 32 || kTokens == 64);
   const uint64_t operand = uint64_t{256 / 16} << 32 | b.at;
   const int plus = add ? 1 : 0;
-  if constexpr (kTokens == 8) {
-    asm volatile(
-        "{\n.reg .pred p;\nsetp.ne.b32 p, %9, 0;\n"
-        "wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%0, %1, %2, %3}, {%4, %5, %6, %7}, %8, p, 1, 1, 0;\n}\n"
-        : LATHE_D4(0)
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(operand), "r"(plus));
-  } else if constexpr (kTokens == 16) {
-    asm volatile(
-        "{\n.reg .pred p;\nsetp.ne.b32 p, %13, 0;\n"
-        "wgmma.mma_async.sync.aligned.m64n16k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7}, {%8, %9, %10, %11}, %12, p, 1, 1, 0;\n}\n"
-        : LATHE_D4(0), LATHE_D4(4)
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(operand), "r"(plus));
-  } else if constexpr (kTokens == 32) {
-    asm volatile(
-        "{\n.reg .pred p;\nsetp.ne.b32 p, %21, 0;\n"
-        "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, {%16, %17, "
-        "%18, %19}, "
-        "%20, p, 1, 1, 0;\n}\n"
-        : LATHE_D16(0)
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(operand), "r"(plus));
+  if constexpr (kHalf) {
+    LATHE_MULTIPLY("f16")
   } else {
-    asm volatile(
-        "{\n.reg .pred p;\nsetp.ne.b32 p, %37, 0;\n"
-        "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, "
-        "%19, "
-        "%20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, {%32, %33, %34, %35}, %36, p, 1, 1, 0;\n}\n"
-        : LATHE_D16(0), LATHE_D16(16)
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(operand), "r"(plus));
+    LATHE_MULTIPLY("bf16")
   }
 }
+#undef LATHE_AB
+#undef LATHE_MULTIPLY
+#undef LATHE_SUMS32
+#undef LATHE_SUMS16
+#undef LATHE_SUMS8
+#undef LATHE_SUMS4
+#undef LATHE_WGMMA
 #undef LATHE_D16
 #undef LATHE_D4
 

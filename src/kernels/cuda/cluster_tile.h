@@ -9,8 +9,8 @@
 //             barrier: that block waits for the bytes while the next tile is being multiplied) and are added in order.
 //             kTree: 128 channels are a leaf of the canonical tree; a segment has 1, 2, 4 or 8 of them.
 //             So the bits of an output depend on its row of x and of W and on the number of channels alone, not on the shape of the cluster.
-// FP8 values  become bf16 times 2^-120 by moving bits (numbers below 2^-6 are subnormal there), x times 2^64, the scale times 2^56: exact, but a
-//             value of x beyond 2^63 counts as infinite.
+// FP8 values  become f16 by an instruction of the hardware, exactly; x is rounded to bf16 and becomes f16 times a power of two for 128 channels of a
+//             token, exactly but for values 2^29 times smaller than the largest of them.
 // Measured    One H200, 2026-11-30, % of read bandwidth, 24576 x 4096: FP8 77 (M = 1) to 35 (M = 64), BF16 87 to 66; experts 85
 //             (docs/kernels/products.md).
 
@@ -45,10 +45,15 @@ constexpr int kClusterLong = 4096;
 __host__ __device__ constexpr int segment_channels(int cols) {
   return (cols + kSegments * kClusterScaleBlock - 1) / (kSegments * kClusterScaleBlock) * kClusterScaleBlock;
 }
+/// Bytes of the scales of x for FP8: one for 128 channels of a token.
+template <int kTokens>
+__host__ __device__ constexpr int scales_bytes(int cols) {
+  return cols / kClusterScaleBlock * kTokens * 4;
+}
 template <int kTokens, bool kLong>
 constexpr int64_t cluster_shared(int cols) {
   using Shape = ClusterShape<kTokens, kLong>;
-  return Shape::kFixed + int64_t{segment_channels(cols)} * Shape::kHeld * kTokens * 2;
+  return Shape::kFixed + int64_t{segment_channels(cols)} * Shape::kHeld * kTokens * 2 + scales_bytes<kTokens>(Shape::kHeld * segment_channels(cols));
 }
 
 /// Weight rows from one on: where it begins, bytes from row to row, how many the matrix still has (≤ 0: it ended before).
@@ -85,23 +90,48 @@ __device__ __forceinline__ unsigned pack_two(float low, float high) {
 #endif
 }
 
-/// Four E4M3 as bf16 times 2^-120: bytes 0 and 2, bytes 1 and 3.
-__device__ __forceinline__ void small_pairs(unsigned four, unsigned* even, unsigned* odd) {
-  *even = ((four << 4) & 0x07F007F0u) | ((four << 8) & 0x80008000u);
-  *odd = ((four >> 4) & 0x07F007F0u) | (four & 0x80008000u);
+/// The same as f16.
+__device__ __forceinline__ unsigned pack_two_half(float low, float high) {
+#ifdef LATHE_CUDA_EMULATED
+  const _Float16 both[2] = {static_cast<_Float16>(low), static_cast<_Float16>(high)};
+  unsigned out;
+  std::memcpy(&out, both, 4);
+  return out;
+#else
+  unsigned out;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(out) : "f"(high), "f"(low));
+  return out;
+#endif
 }
 
-/// x of channels [begin, end) into shared memory, in the order in which a lane's 16 bytes of a weight row meet the tensor core.
+/// Four E4M3 as f16: bytes 0 and 1, bytes 2 and 3.
+__device__ __forceinline__ void half_pairs(unsigned four, unsigned* low, unsigned* high) {
+#ifdef LATHE_CUDA_EMULATED
+  const auto value = [four](int byte) { return f8_value(static_cast<uint8_t>(four >> 8 * byte)); };
+  *low = pack_two_half(value(0), value(1)), *high = pack_two_half(value(2), value(3));
+#else
+  asm("{\n.reg .b16 l, h;\nmov.b32 {l, h}, %2;\ncvt.rn.f16x2.e4m3x2 %0, l;\ncvt.rn.f16x2.e4m3x2 %1, h;\n}" : "=r"(*low), "=r"(*high) : "r"(four));
+#endif
+}
+
+/// Row `token` of x, from channel `channel` on.
+__device__ __forceinline__ const float* x_row(const ClusterX& from, int token, int channel) {
+  return from.x + static_cast<int64_t>(from.index != nullptr ? from.index[token] / from.divisor : from.first + token) * from.stride + channel;
+}
+__device__ __forceinline__ bool x_aligned(const ClusterX& from) { return from.stride % 4 == 0 && reinterpret_cast<uintptr_t>(from.x) % 16 == 0; }
+__device__ __forceinline__ float4 x_four(const float* x, bool aligned) { return aligned ? four_of(x) : make_float4(x[0], x[1], x[2], x[3]); }
+
+/// x of channels [begin, end) into shared memory (or memory) as bf16, in the order in which a lane's 16 bytes of a weight row meet the tensor core.
 /// By `warps` warps, of which this is number `warp`.
-template <bool kFp8, int kTokens>
+template <int kTokens>
 __device__ void stage_x(const ClusterX& from, int begin, int end, char* to, int warp, int warps) {
-  constexpr int kEach = kFp8 ? 16 : 8;
+  constexpr int kEach = 8;
   constexpr int kChunk = 4 * kEach;
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int chunks = (end - begin + kChunk - 1) / kChunk;
-  const bool aligned = from.stride % 4 == 0 && reinterpret_cast<uintptr_t>(from.x) % 16 == 0;
+  const bool aligned = x_aligned(from);
   const int count = chunks * (kTokens / 8);
-  constexpr int kTogether = kFp8 ? 2 : 4;  // loads of several chunks on their way
+  constexpr int kTogether = 4;  // loads of several chunks on their way
   for (int first = warp; first < count; first += kTogether * warps) {
     float4 v[kTogether][kEach / 4];
 #pragma unroll
@@ -109,17 +139,9 @@ __device__ void stage_x(const ClusterX& from, int begin, int end, char* to, int 
       const int i = first + n * warps;
       const int token = i / chunks * 8 + lane / 4;
       const bool there = i < count && token < from.count;
-      const float* x = from.x;
-      if (there) {
-        x += static_cast<int64_t>(from.index != nullptr ? from.index[token] / from.divisor : from.first + token) * from.stride + begin +
-             i % chunks * kChunk + lane % 4 * 4;
-      }
+      const float* const x = there ? x_row(from, token, begin + i % chunks * kChunk + lane % 4 * 4) : nullptr;
 #pragma unroll
-      for (int j = 0; j < kEach / 4; ++j) {
-        v[n][j] = make_float4(0, 0, 0, 0);
-        if (there)
-          v[n][j] = aligned ? *reinterpret_cast<const float4*>(x + 16 * j) : make_float4(x[16 * j], x[16 * j + 1], x[16 * j + 2], x[16 * j + 3]);
-      }
+      for (int j = 0; j < kEach / 4; ++j) v[n][j] = there ? x_four(x + 16 * j, aligned) : make_float4(0, 0, 0, 0);
     }
 #pragma unroll
     for (int n = 0; n < kTogether; ++n) {
@@ -130,12 +152,68 @@ __device__ void stage_x(const ClusterX& from, int begin, int end, char* to, int 
         const int four = j * 4 + lane % 4;  // channels of the chunk: word four % (kEach / 4) of lane four / (kEach / 4)
         char* const place =
             to + (i % chunks * (kEach / 4) + four % (kEach / 4)) * operand_bytes(kTokens) + i / chunks * 256 + lane / 4 * 16 + four / (kEach / 4) * 4;
-        constexpr float kUp = kFp8 ? 0x1p64f : 1.0f;
-        const float4 w = v[n][j];
-        *reinterpret_cast<unsigned*>(place) = kFp8 ? pack_two(w.x * kUp, w.z * kUp) : pack_two(w.x, w.y);
-        *reinterpret_cast<unsigned*>(place + 128) = kFp8 ? pack_two(w.y * kUp, w.w * kUp) : pack_two(w.z, w.w);
+        *reinterpret_cast<unsigned*>(place) = pack_two(v[n][j].x, v[n][j].y);
+        *reinterpret_cast<unsigned*>(place + 128) = pack_two(v[n][j].z, v[n][j].w);
       }
     }
+  }
+}
+
+/// The same for FP8 weights: x is rounded to bf16 and kept as f16 times a power of two for 128 channels of a token, whose inverse goes to
+/// scales [128 channels][kTokens]. The largest of them is just below 2^15 then; what is 2^29 times smaller loses bits.
+template <int kTokens>
+__device__ void stage_x_half(const ClusterX& from, int begin, int end, char* to, float* scales, int warp, int warps) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int blocks = (end - begin) / kClusterScaleBlock;
+  const bool aligned = x_aligned(from);
+  for (int i = warp; i < blocks * (kTokens / 8); i += warps) {
+    const int block = i % blocks;
+    const int token = i / blocks * 8 + lane / 4;
+    const bool there = token < from.count;
+    const float* const x = there ? x_row(from, token, begin + block * kClusterScaleBlock + lane % 4 * 4) : nullptr;
+    float4 v[8];
+    float most = 0;
+#pragma unroll
+    for (int j = 0; j < 8; ++j) v[j] = there ? x_four(x + 16 * j, aligned) : make_float4(0, 0, 0, 0);
+#pragma unroll
+    for (int j = 0; j < 8; ++j) most = fmaxf(fmaxf(fmaxf(fabsf(v[j].x), fabsf(v[j].y)), fmaxf(fabsf(v[j].z), fabsf(v[j].w))), most);
+    most = fmaxf(most, __shfl_xor_sync(0xFFFFFFFFu, most, 1));
+    most = fmaxf(most, __shfl_xor_sync(0xFFFFFFFFu, most, 2));
+    const unsigned up = min(126 + 127, 14 + 2 * 127 - static_cast<int>(__float_as_uint(most) >> 23));  // exponent of the factor
+    const float factor = __uint_as_float(up << 23);
+    if (lane % 4 == 0) scales[block * kTokens + token] = __uint_as_float((2 * 127 - up) << 23);
+    const auto pack = [factor](float low, float high) {
+      const unsigned both = pack_two(low, high);
+      return pack_two_half(__uint_as_float(both << 16) * factor, __uint_as_float(both & 0xFFFF0000u) * factor);
+    };
+#pragma unroll
+    for (int j = 0; j < 8; ++j) {
+      const int four = j * 4 + lane % 4;  // channels of the block: word four % 4 of lane four / 4 % 4 of 64 channels
+      char* const place =
+          to + ((block * 2 + four / 16) * 4 + four % 4) * operand_bytes(kTokens) + i / blocks * 256 + lane / 4 * 16 + four / 4 % 4 * 4;
+      *reinterpret_cast<unsigned*>(place) = pack(v[j].x, v[j].y);
+      *reinterpret_cast<unsigned*>(place + 128) = pack(v[j].z, v[j].w);
+    }
+  }
+}
+
+/// x of a segment in shared memory, and its scales for FP8.
+struct SegmentX {
+  char* x;
+  float* scales;
+};
+template <class Shape, int kTokens>
+__device__ __forceinline__ SegmentX segment_x(char* shared, int held, int cols) {
+  const int bytes = segment_channels(cols) * kTokens * 2;
+  char* const scales = shared + Shape::kFixed + Shape::kHeld * bytes + held * scales_bytes<kTokens>(segment_channels(cols));
+  return {shared + Shape::kFixed + held * bytes, reinterpret_cast<float*>(scales)};
+}
+template <bool kFp8, int kTokens>
+__device__ __forceinline__ void stage_segment(const ClusterX& from, int begin, int end, const SegmentX& to, int warp, int warps) {
+  if constexpr (kFp8) {
+    stage_x_half<kTokens>(from, begin, end, to.x, to.scales, warp, warps);
+  } else {
+    stage_x<kTokens>(from, begin, end, to.x, warp, warps);
   }
 }
 
@@ -175,6 +253,12 @@ struct WeightStream {
     rows.at += offset;
     begin_tile();
   }
+  /// Asks for as much as the ring holds.
+  __device__ __forceinline__ void fill() {
+    open();
+#pragma unroll 1
+    for (int i = 0; i < kStages; ++i) ask();
+  }
   __device__ __forceinline__ void ask() {
     if (tiles > 0) {
       char* const to = ring + stage * 2048;
@@ -196,27 +280,34 @@ struct WeightStream {
   }
 };
 
-/// kHalves times 64 bytes of rows g and g + 8 (16 at each of low and high) as A operands, times x at `operand`: added to d, or written to it.
-template <bool kFp8, int kTokens, int kHalves>
-__device__ __forceinline__ void multiply(const uint4* low, const uint4* high, Operand operand, float* d, bool add) {
-  constexpr int kSteps = kFp8 ? 4 : 2;  // products of 16 channels in 64 bytes
-  unsigned a[kHalves * kSteps][4];
+/// Products of 16 channels in 64 bytes.
+template <bool kFp8>
+inline constexpr int kHalfSteps = kFp8 ? 4 : 2;
+
+/// 64 bytes of rows g and g + 8 (16 of each) as A operands, one for each of kHalfSteps products.
+template <bool kFp8>
+__device__ __forceinline__ void half_operands(const uint4& low, const uint4& high, unsigned (*a)[4]) {
+  const unsigned each[2][4] = {{low.x, low.y, low.z, low.w}, {high.x, high.y, high.z, high.w}};
 #pragma unroll
-  for (int half = 0; half < kHalves; ++half) {
-    const unsigned each[2][4] = {{low[half].x, low[half].y, low[half].z, low[half].w}, {high[half].x, high[half].y, high[half].z, high[half].w}};
-#pragma unroll
-    for (int i = 0; i < kSteps; ++i) {
-      unsigned* const to = a[half * kSteps + i];
-      if constexpr (kFp8) {
-        small_pairs(each[0][i], to, to + 2), small_pairs(each[1][i], to + 1, to + 3);
-      } else {
-        to[0] = each[0][2 * i], to[1] = each[1][2 * i], to[2] = each[0][2 * i + 1], to[3] = each[1][2 * i + 1];
-      }
+  for (int i = 0; i < kHalfSteps<kFp8>; ++i) {
+    if constexpr (kFp8) {
+      half_pairs(each[0][i], a[i], a[i] + 2), half_pairs(each[1][i], a[i] + 1, a[i] + 3);
+    } else {
+      a[i][0] = each[0][2 * i], a[i][1] = each[1][2 * i], a[i][2] = each[0][2 * i + 1], a[i][3] = each[1][2 * i + 1];
     }
   }
+}
+
+/// kHalves times 64 bytes of rows g and g + 8 (16 at each of low and high), times x at `operand`: added to d, or written to it.
+template <bool kFp8, int kTokens, int kHalves>
+__device__ __forceinline__ void multiply(const uint4* low, const uint4* high, Operand operand, float* d, bool add) {
+  constexpr int kSteps = kHalfSteps<kFp8>;
+  unsigned a[kHalves * kSteps][4];
+#pragma unroll
+  for (int half = 0; half < kHalves; ++half) half_operands<kFp8>(low[half], high[half], a + half * kSteps);
   wgmma_begin();
 #pragma unroll
-  for (int i = 0; i < kHalves * kSteps; ++i) wgmma<kTokens>(d, a[i], operand_after(operand, i * operand_bytes(kTokens)), add || i > 0);
+  for (int i = 0; i < kHalves * kSteps; ++i) wgmma<kTokens, kFp8>(d, a[i], operand_after(operand, i * operand_bytes(kTokens)), add || i > 0);
   wgmma_end();
   wgmma_results<kTokens / 2>(d);
 }
@@ -319,15 +410,28 @@ struct Nodes {
   }
 };
 
+/// The scale of a block's weights times those of x, for a lane's sums. scales: [kTokens].
+template <int kTokens>
+struct Factors {
+  float each[kTokens / 4];
+  __device__ __forceinline__ Factors(float weight, const float* scales) {
+#pragma unroll
+    for (int i = 0; i < kTokens / 4; ++i) each[i] = weight * scales[i / 2 * 8 + threadIdx.x % 4 * 2 + i % 2];
+  }
+  __device__ __forceinline__ float of(int sum) const { return each[sum / 4 * 2 + sum % 2]; }
+};
+
 /// Block `block` of a segment, added to the sums of a tile (kTree: the largest node that ends with it).
+/// x_scales: of the segment.
 template <bool kFp8, int kTokens, bool kTree, class Stream, class TreeNodes>
-__device__ __forceinline__ void add_block(Stream& weights, const char* from, Operand here, float scale, int block, float* acc, TreeNodes& nodes) {
+__device__ __forceinline__ void add_block(Stream& weights, const char* from, Operand here, float scale, const float* x_scales, int block, float* acc,
+                                          TreeNodes& nodes) {
   if constexpr (kFp8) {
     float sums[kTokens / 2];
     multiply_block<kFp8, kTokens>(weights, from, here, sums);
-    const float s = __shfl_sync(0xFFFFFFFFu, scale, block) * 0x1p56f;
+    const Factors<kTokens> factors(__shfl_sync(0xFFFFFFFFu, scale, block), x_scales + block * kTokens);
 #pragma unroll
-    for (int j = 0; j < kTokens / 2; ++j) acc[j] = kTree ? s * sums[j] : fmaf(s, sums[j], acc[j]);
+    for (int j = 0; j < kTokens / 2; ++j) acc[j] = kTree ? factors.of(j) * sums[j] : fmaf(factors.of(j), sums[j], acc[j]);
     if constexpr (kTree) nodes.add(block, acc);
   } else {
     if (kTree && block % 2 == 0) {
@@ -371,7 +475,7 @@ __device__ __forceinline__ void cluster_tiles(const Work& work, TileCursor start
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const auto [rank, held, segment, q, begin, end] = place_of<Shape>(cols);
   const int blocks = (end - begin) / kBlockChannels;
-  char* const x = shared + Shape::kFixed + held * segment_channels(cols) * kTokens * 2;
+  const SegmentX x = segment_x<Shape, kTokens>(shared, held, cols);
   Exchange<Shape, kTree> exchange{reinterpret_cast<Barrier*>(shared), reinterpret_cast<Barrier*>(shared) + 1,
                                   reinterpret_cast<float*>(shared + Shape::kBarriers), 0};
   if (warp == 0) exchange.init();
@@ -387,15 +491,14 @@ __device__ __forceinline__ void cluster_tiles(const Work& work, TileCursor start
                                              shared + Shape::kBarriers + Shape::kPartFloats * 4 + warp * Shape::kStages * 2048 + lane * 16,
                                              {},
                                              {nullptr, nullptr}};
-  weights.open();
-  for (int i = 0; i < Shape::kStages; ++i) weights.ask();
+  weights.fill();
   // Lane b has the scale of the segment's block b; those of the next tile are on their way.
   const auto scale_of = [&](const TileCursor& c) {
     const float* const scales = kFp8 && lane < blocks ? work.scales(c, q * 16) : nullptr;
     return scales != nullptr ? scales[begin / kClusterScaleBlock + lane] : 1.0f;
   };
   float scale = tiles > 0 ? scale_of(start) : 1.0f;
-  const Operand operand = operand_at(x);
+  const Operand operand = operand_at(x.x);
   int stage = 0, staged = -1;
   bool unfinished = false;  // sums of the tile before have been sent
   TileCursor before = start, now = start;
@@ -403,7 +506,7 @@ __device__ __forceinline__ void cluster_tiles(const Work& work, TileCursor start
   for (int tile = 0; tile < tiles; ++tile) {
     if (work.x_number(now) != staged) {
       __syncthreads();
-      stage_x<kFp8, kTokens>(work.x(now), begin, end, x, q, 4 * Shape::kGroups);
+      stage_segment<kFp8, kTokens>(work.x(now), begin, end, x, q, 4 * Shape::kGroups);
       fence_for_bulk();
       __syncthreads();
       if (staged < 0) cluster_wait();  // all blocks have begun
@@ -418,7 +521,8 @@ __device__ __forceinline__ void cluster_tiles(const Work& work, TileCursor start
       copies_wait<Shape::kStages - 1>();
       const char* const from = weights.ring + stage * 2048;
       stage = stage + 1 == Shape::kStages ? 0 : stage + 1;
-      add_block<kFp8, kTokens, kTree>(weights, from, operand_after(operand, block * kBlockChannels * kTokens * 2), scale, block, acc, nodes);
+      add_block<kFp8, kTokens, kTree>(weights, from, operand_after(operand, block * kBlockChannels * kTokens * 2), scale, x.scales, block, acc,
+                                      nodes);
       if (unfinished) exchange.finish(work, before, rank, 0, false), unfinished = false;
     }
     if (unfinished) exchange.finish(work, before, rank, 0, false);

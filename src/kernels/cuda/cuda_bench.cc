@@ -106,6 +106,7 @@ double difference(const std::vector<float>& a, const std::vector<float>& b) {
 
 int main(int argc, char** argv) {
   using namespace lathe::kernels::cuda;
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);  // what was found before a time limit is kept
   int count = 0;
   if (cudaGetDeviceCount(&count) != cudaSuccess || count == 0) {
     std::printf("skipped: no CUDA device\n");

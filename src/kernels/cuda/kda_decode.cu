@@ -117,8 +117,6 @@ __global__ void __launch_bounds__(kValues, 3) recurrence_columns(const Recurrenc
 }
 
 constexpr int kStepThreads = 256;
-constexpr int kTaps = 4;
-
 /// Sums of three numbers over the first four warps, in all threads.
 __device__ __forceinline__ void sums_of_three(float* x, float (*parts)[4]) {
 #pragma unroll
@@ -164,13 +162,13 @@ __global__ void __launch_bounds__(kStepThreads, 2) kda_step(const KdaStepArgs p)
   const float beta = 1.0f / (1.0f + expf(-p.b.data[s * p.b.stride + h]));
   for (int i = thread; i < 3 * kKeys; i += kStepThreads) {
     const int64_t c = i / kKeys * channels_all + h * kKeys + i % kKeys;
-    const float4 w = *reinterpret_cast<const float4*>(p.conv + c * kTaps);
+    const float* const w = p.conv + c;
     const float x = p.raw.data[s * p.raw.stride + c];
     float* const ring = p.ring + ring_at + c;
     const float x1 = start >= 1 ? ring[(start - 1) % p.ring_rows * p.ring_row] : 0.0f;
     const float x2 = start >= 2 ? ring[(start - 2) % p.ring_rows * p.ring_row] : 0.0f;
     const float x3 = start >= 3 ? ring[(start - 3) % p.ring_rows * p.ring_row] : 0.0f;
-    const float z = fmaf(w.w, x, fmaf(w.z, x1, fmaf(w.y, x2, w.x * x3)));
+    const float z = fmaf(w[9 * channels_all], x, fmaf(w[6 * channels_all], x1, fmaf(w[3 * channels_all], x2, w[0] * x3)));
     mixed[i / kKeys][i % kKeys] = z / (1.0f + expf(-z));
     ring[newest * p.ring_row] = x;
   }

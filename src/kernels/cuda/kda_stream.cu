@@ -65,52 +65,59 @@ struct Items {
   }
 };
 
-/// The convolution's output and the gates of one head are made here.
+/// σ in the hardware's own exponential and division: 1e-6 of it.
+__device__ __forceinline__ float sigmoid_near(float x) { return __fdividef(1.0f, 1.0f + __expf(-x)); }
+
+/// The convolution's output and the gates of one head are made here. A lane has four channels side by side.
 template <class Wait>
 __device__ void fill_slot(const KdaStepArgs& p, int64_t s, int64_t h, Slot& slot, const Wait& wait_for_slot) {
-  const int lane = static_cast<int>(threadIdx.x) & 31;
+  const int first = (static_cast<int>(threadIdx.x) & 31) * 4;
   const int start = p.start[s];
   const int64_t all = static_cast<int64_t>(p.heads) * kKeys;
-  float* const ring = p.ring + p.slot[s] * p.ring_slot;
+  const int64_t here = h * kKeys + first;
+  float* const ring = p.ring + p.slot[s] * p.ring_slot + here;
   const int64_t newest = start % p.ring_rows * p.ring_row;
-  const int64_t back1 = (start + p.ring_rows - 1) % p.ring_rows * p.ring_row;
-  const int64_t back2 = (start + 2 * p.ring_rows - 2) % p.ring_rows * p.ring_row;
-  const int64_t back3 = (start + 3 * p.ring_rows - 3) % p.ring_rows * p.ring_row;
-  float mixed[3][4], e[4];
-  float4 w[3][4];
-  float x[3][4], x1[3][4], x2[3][4], x3[3][4], a[4], gate[4];
+  float4 x[3][kTaps], w[3][kTaps];  // newest last
 #pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    const int64_t here = h * kKeys + lane + 32 * i;
+  for (int part = 0; part < 3; ++part) {
+    x[part][kTaps - 1] = four_of(p.raw.data + s * p.raw.stride + part * all + here);
 #pragma unroll
-    for (int part = 0; part < 3; ++part) {
-      const int64_t c = part * all + here;
-      w[part][i] = *reinterpret_cast<const float4*>(p.conv + c * kTaps);
-      x[part][i] = p.raw.data[s * p.raw.stride + c];
-      x1[part][i] = start >= 1 ? ring[back1 + c] : 0.0f;
-      x2[part][i] = start >= 2 ? ring[back2 + c] : 0.0f;
-      x3[part][i] = start >= 3 ? ring[back3 + c] : 0.0f;
+    for (int j = 0; j < kTaps; ++j) w[part][j] = four_of(p.conv + (3 * j + part) * all + here);
+#pragma unroll
+    for (int back = 1; back < kTaps; ++back) {
+      const int64_t row = (start + back * (p.ring_rows - 1)) % p.ring_rows * p.ring_row;
+      x[part][kTaps - 1 - back] = start >= back ? four_of(ring + row + part * all) : make_float4(0, 0, 0, 0);
     }
-    a[i] = p.a.data[s * p.a.stride + here] + element(p.dt_bias, here);
-    gate[i] = p.gate.data[s * p.gate.stride + here];
   }
+  const float4 a = four_of(p.a.data + s * p.a.stride + here);
+  const float4 gate = four_of(p.gate.data + s * p.gate.stride + here);
   const float rate = expf(element(p.a_log, h));
+  const float as[4] = {a.x, a.y, a.z, a.w};
+  float e[4];
 #pragma unroll
-  for (int i = 0; i < 4; ++i) {
+  for (int i = 0; i < 4; ++i) e[i] = p.lower_bound / (1.0f + expf(-rate * (as[i] + element(p.dt_bias, here + i))));
+  float mixed[3][4];
 #pragma unroll
-    for (int part = 0; part < 3; ++part) {
-      const float z = fmaf(w[part][i].w, x[part][i], fmaf(w[part][i].z, x1[part][i], fmaf(w[part][i].y, x2[part][i], w[part][i].x * x3[part][i])));
-      mixed[part][i] = z / (1.0f + expf(-z));
-      ring[newest + part * all + h * kKeys + lane + 32 * i] = x[part][i];
+  for (int part = 0; part < 3; ++part) {
+    float* const z = mixed[part];
+    z[0] = z[1] = z[2] = z[3] = 0;
+#pragma unroll
+    for (int j = 0; j < kTaps; ++j) {
+      z[0] = fmaf(w[part][j].x, x[part][j].x, z[0]), z[1] = fmaf(w[part][j].y, x[part][j].y, z[1]);
+      z[2] = fmaf(w[part][j].z, x[part][j].z, z[2]), z[3] = fmaf(w[part][j].w, x[part][j].w, z[3]);
     }
-    e[i] = p.lower_bound / (1.0f + expf(-rate * a[i]));
-    gate[i] = element(p.norm_weight, lane + 32 * i) / (1.0f + expf(-gate[i]));
-  }
-  wait_for_slot();
 #pragma unroll
-  for (int i = 0; i < 4; ++i) slot.v[lane + 32 * i] = mixed[2][i], slot.out_scale[lane + 32 * i] = gate[i];
-  const float qk = normalise(mixed[0], mixed[1], e, slot.channels);
-  if (lane == 0) slot.qk = qk, slot.beta = 1.0f / (1.0f + expf(-p.b.data[s * p.b.stride + h]));
+    for (int i = 0; i < 4; ++i) z[i] *= sigmoid_near(z[i]);
+    *reinterpret_cast<float4*>(ring + newest + part * all) = x[part][kTaps - 1];
+  }
+  const float4 scale =
+      make_float4(element(p.norm_weight, first) * sigmoid_near(gate.x), element(p.norm_weight, first + 1) * sigmoid_near(gate.y),
+                  element(p.norm_weight, first + 2) * sigmoid_near(gate.z), element(p.norm_weight, first + 3) * sigmoid_near(gate.w));
+  wait_for_slot();
+  *reinterpret_cast<float4*>(slot.v + first) = make_float4(mixed[2][0], mixed[2][1], mixed[2][2], mixed[2][3]);
+  *reinterpret_cast<float4*>(slot.out_scale + first) = scale;
+  const float qk = normalise(mixed[0], mixed[1], e, first, 1, slot.channels);
+  if (first == 0) slot.qk = qk, slot.beta = 1.0f / (1.0f + expf(-p.b.data[s * p.b.stride + h]));
 }
 
 template <class Wait>

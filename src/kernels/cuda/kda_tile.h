@@ -14,9 +14,8 @@ struct alignas(16) Channel {
   float k_decayed, q_decayed, k, e;
 };
 
-/// One warp: from q, k and the log gates of channels lane + 32 i. Returns q·k.
-__device__ __forceinline__ float normalise(const float* q, const float* k, const float* e, Channel* channels) {
-  const int lane = static_cast<int>(threadIdx.x) & 31;
+/// One warp: from q, k and the log gates of channels first + step i of every lane. Returns q·k.
+__device__ __forceinline__ float normalise(const float* q, const float* k, const float* e, int first, int step, Channel* channels) {
   float qq = 0, kk = 0, qk = 0;
 #pragma unroll
   for (int i = 0; i < 4; ++i) qq = fmaf(q[i], q[i], qq), kk = fmaf(k[i], k[i], kk), qk = fmaf(q[i], k[i], qk);
@@ -31,7 +30,7 @@ __device__ __forceinline__ float normalise(const float* q, const float* k, const
     const float loss = expm1f(e[i]);
     const float kn = k[i] * k_factor;
     const float qn = q[i] * q_factor;
-    channels[lane + 32 * i] = {fmaf(kn, loss, kn), fmaf(qn, loss, qn), kn, loss};
+    channels[first + step * i] = {fmaf(kn, loss, kn), fmaf(qn, loss, qn), kn, loss};
   }
   return qk * q_factor * k_factor;
 }
@@ -45,7 +44,7 @@ __device__ __forceinline__ float prepare(const RecurrenceArgs& p, int64_t t, int
   float q[4], k[4], e[4];
 #pragma unroll
   for (int i = 0; i < 4; ++i) q[i] = q_raw[lane + 32 * i], k[i] = k_raw[lane + 32 * i], e[i] = g[lane + 32 * i];
-  return normalise(q, k, e, channels);
+  return normalise(q, k, e, lane, 32, channels);
 }
 
 /// Fetched where it stands: otherwise the compiler asks for all rows at once, into registers that are not there.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "kernels/cuda/cuda_variants.h"
@@ -64,7 +65,17 @@ ProductArgs product(const MatrixView& weight, const View& bias, const View& x, C
           .fast = compute == Compute::kBF16};
 }
 
-using LaunchProduct = void (*)(const ProductArgs* args, int count, void* stream);
+using LaunchProduct = void (*)(const ProductArgs* args, int count, void* scratch, void* stream);
+void launch_plain(const ProductArgs* args, int count, void*, void* stream) { launch_product_plain(args, count, stream); }
+void launch_mma(const ProductArgs* args, int count, void*, void* stream) { launch_product_mma(args, count, stream); }
+/// What a launch needs, and `more` bytes behind it.
+template <LaunchProduct kLaunch>
+std::pair<void*, void*> product_scratch(const LaunchContext& context, const ProductArgs* args, int count, int64_t more) {
+  const int64_t own = kLaunch == launch_product_wgmma ? (product_scratch_bytes(args, count) + 255) / 256 * 256 : 0;
+  if (own + more == 0) return {};
+  auto* const memory = static_cast<std::byte*>(scratch(context, own + more));
+  return {memory, memory + own};
+}
 
 template <LaunchProduct kLaunch>
 void matmul(const void* params, const LaunchContext& context) {
@@ -79,7 +90,7 @@ void matmul(const void* params, const LaunchContext& context) {
     a.y_node = a.partial ? part.y.step(0) : 0;
     a.leaf_channels = narrow(part.leaf_channels), a.leaf_begin = narrow(part.leaf_begin), a.leaf_total = narrow(part.leaf_total);
   }
-  kLaunch(args.data(), p.part_count, context.stream);
+  kLaunch(args.data(), p.part_count, product_scratch<kLaunch>(context, args.data(), p.part_count, 0).first, context.stream);
 }
 template <bool kMma>
 bool matmul_fits(const void* params) {
@@ -110,10 +121,11 @@ void gate_up(const void* params, const LaunchContext& context) {
   const int64_t tokens = p.x.dim(0);
   const int64_t inner = p.out.dim(1);
   if (tokens == 0 || inner == 0) return;
-  auto* const both = static_cast<float*>(scratch(context, 2 * tokens * inner * 4));
   std::array<ProductArgs, 2> args{product(p.gate, p.gate_bias, p.x, p.compute), product(p.up, p.up_bias, p.x, p.compute)};
+  const auto [own, more] = product_scratch<kLaunch>(context, args.data(), 2, 2 * tokens * inner * 4);
+  auto* const both = static_cast<float*>(more);
   for (size_t i = 0; i < 2; ++i) args[i].y = both + static_cast<int64_t>(i) * tokens * inner, args[i].y_stride = inner;
-  kLaunch(args.data(), 2, context.stream);
+  kLaunch(args.data(), 2, own, context.stream);
   launch_swiglu(
       {.a = {args[0].y, inner}, .b = {args[1].y, inner}, .out = rows_of(p.out), .tokens = narrow(tokens), .width = narrow(inner), .limit = p.limit},
       context.stream);
@@ -135,7 +147,7 @@ void mla_unabsorb(const void* params, const LaunchContext& context) {
   args.y = p.out.f32(), args.y_stride = p.out.step(0), args.y_head = p.out.step(1);
   args.heads = narrow(p.z.dim(1));
   args.head_rows = p.kv_b.nope + p.kv_b.value, args.first_row = p.kv_b.nope, args.rows = p.kv_b.value;
-  kLaunch(&args, 1, context.stream);
+  kLaunch(&args, 1, nullptr, context.stream);
 }
 
 void route(const void* params, const LaunchContext& context) {
@@ -247,17 +259,17 @@ void moe(const void* params, const LaunchContext& context) {
 
 constexpr std::array kTable = {
     ops::Variant{.op = OpId::kMatmul, .name = "wgmma", .supports = matmul_fits_wgmma, .run = matmul<launch_product_wgmma>},
-    ops::Variant{.op = OpId::kMatmul, .name = "mma", .supports = matmul_fits<true>, .run = matmul<launch_product_mma>},
-    ops::Variant{.op = OpId::kMatmul, .name = "plain", .supports = matmul_fits<false>, .run = matmul<launch_product_plain>},
+    ops::Variant{.op = OpId::kMatmul, .name = "mma", .supports = matmul_fits<true>, .run = matmul<launch_mma>},
+    ops::Variant{.op = OpId::kMatmul, .name = "plain", .supports = matmul_fits<false>, .run = matmul<launch_plain>},
     ops::Variant{.op = OpId::kGateUp, .name = "wgmma", .supports = gate_up_fits_wgmma, .run = gate_up<launch_product_wgmma>},
-    ops::Variant{.op = OpId::kGateUp, .name = "mma", .supports = gate_up_fits_mma, .run = gate_up<launch_product_mma>},
-    ops::Variant{.op = OpId::kGateUp, .name = "plain", .supports = any, .run = gate_up<launch_product_plain>},
+    ops::Variant{.op = OpId::kGateUp, .name = "mma", .supports = gate_up_fits_mma, .run = gate_up<launch_mma>},
+    ops::Variant{.op = OpId::kGateUp, .name = "plain", .supports = any, .run = gate_up<launch_plain>},
     ops::Variant{
         .op = OpId::kMlaUnabsorb,
         .name = "mma",
         .supports = [](const void* p) { return fits_mma(as<ops::MlaUnabsorbParams>(p).kv_b.matrix, as<ops::MlaUnabsorbParams>(p).compute, 0); },
-        .run = mla_unabsorb<launch_product_mma>},
-    ops::Variant{.op = OpId::kMlaUnabsorb, .name = "plain", .supports = any, .run = mla_unabsorb<launch_product_plain>},
+        .run = mla_unabsorb<launch_mma>},
+    ops::Variant{.op = OpId::kMlaUnabsorb, .name = "plain", .supports = any, .run = mla_unabsorb<launch_plain>},
     ops::Variant{.op = OpId::kRoute,
                  .name = "warp",
                  .supports =
