@@ -8,17 +8,17 @@ namespace lathe::evaluate {
 
 /// Where two models disagree most.
 struct WorstToken {
-  double kl = 0;         ///< nats
-  int64_t row = 0;       ///< of the held-out set
-  int64_t position = 0;  ///< the logits of this position, which predict the next token
+  double kl = 0;                ///< nats
+  int64_t row = 0;              ///< of the held-out set
+  int64_t position = 0;         ///< the logits of this position, which predict the next token
   TokenId here = 0, there = 0;  ///< most likely tokens
 };
 
 /// "Here" is the model that is judged, "there" the one that it is judged by.
 struct HeldoutComparison {
   int64_t rows = 0, tokens = 0;
-  Estimate kl;         ///< mean of KL(there ‖ here) over tokens, nats
-  Estimate agreement;  ///< share of tokens with the same most likely id, of those that may be chosen
+  Estimate kl;          ///< mean of KL(there ‖ here) over tokens, nats
+  Estimate agreement;   ///< share of tokens with the same most likely id, of those that may be chosen
   Estimate difference;  ///< bits per byte here minus there
   WorstToken worst;
   BitsPerByte here, there;
@@ -44,7 +44,7 @@ Result<ModelComparison> run_comparison(const EvalSide& here, const EvalSide& the
 
 /// What one position says. Both rows [vocabulary], finite.
 struct TokenComparison {
-  double kl = 0;                  ///< KL(there ‖ here), nats
+  double kl = 0;                       ///< KL(there ‖ here), nats
   double nll_here = 0, nll_there = 0;  ///< of the target, nats
   TokenId best_here = 0, best_there = 0;
 };

@@ -52,8 +52,8 @@ Json heldout_json(const HeldoutComparison& heldout) {
 
 std::string heldout_page(const HeldoutComparison& heldout) {
   std::string out = fmt::format("bits per byte                        {:.5f} here, {:.5f} there: {:+.6f}{}, {:+.3f} %  ({} rows, {} tokens)\n",
-                                heldout.here.bits_per_byte, heldout.there.bits_per_byte, heldout.difference.value,
-                                plus_minus(heldout.difference, 1), 100 * heldout.relative(), heldout.rows, heldout.tokens);
+                                heldout.here.bits_per_byte, heldout.there.bits_per_byte, heldout.difference.value, plus_minus(heldout.difference, 1),
+                                100 * heldout.relative(), heldout.rows, heldout.tokens);
   out += fmt::format("KL(there ‖ here)                     {:.3e}{} nats a token\n", heldout.kl.value, plus_minus(heldout.kl, 1));
   out += fmt::format("  worst token                        {:.3e} nats at row {}, position {}: most likely {} here, {} there\n", heldout.worst.kl,
                      heldout.worst.row, heldout.worst.position, heldout.worst.here, heldout.worst.there);

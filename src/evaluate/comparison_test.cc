@@ -26,9 +26,9 @@ std::unique_ptr<engine::Engine> make_engine(models::Precision precision) {
 }
 
 const EvalSets& few_rows() {
-  static const EvalSets kSets =
-      read_eval_sets(LATHE_SOURCE_DIR "/data/eval/sets", {.names = {"add_2_digits", "recall_512", "heldout"}, .every = 20, .rows_max = 4, .heldout_max = 2})
-          .value();
+  static const EvalSets kSets = read_eval_sets(LATHE_SOURCE_DIR "/data/eval/sets",
+                                               {.names = {"add_2_digits", "recall_512", "heldout"}, .every = 20, .rows_max = 4, .heldout_max = 2})
+                                    .value();
   return kSets;
 }
 
@@ -88,6 +88,16 @@ TEST(Comparison, FastModeIsNearTheExactOneAndNotTheSame) {
   }
 }
 
+TEST(Comparison, VocabulariesOfDifferentSizesAreRefused) {
+  const auto here = make_engine(models::Precision::kFast);
+  const auto there = engine::Engine::create({.model = LATHE_SOURCE_DIR "/data/golden/base", .cpu = {.threads = 1, .isa = ""}, .kernels = {}}).value();
+  const media::PreprocessConfig preprocess;
+  const auto result = run_comparison({*here, preprocess}, {*there, preprocess}, {}, [](const std::string&, int64_t, int64_t) {});
+  ASSERT_FALSE(result.has_value());
+  EXPECT_EQ(result.error().code, Code::kFailedPrecondition);
+  EXPECT_NE(result.error().message.find("vocabularies of 3584 and 512 ids"), std::string::npos) << result.error().message;
+}
+
 TEST(Comparison, TokensAsByHand) {
   const std::vector<float> here = {0, 0, 0};
   const std::vector<float> there = {std::log(2.0f), 0, 0};
@@ -138,7 +148,10 @@ ModelComparison whole(double bits_here) {
   out.heldout.rows = 59;
   out.heldout.here.bits_per_byte = bits_here;
   out.heldout.there.bits_per_byte = 1;
-  out.sets = {{"add", rows_that_lost(500, 0)}, {"sort", rows_that_lost(500, 0)}, {"recall_512", rows_that_lost(95, 0)}, {"recall_2048", rows_that_lost(95, 0)}};
+  out.sets = {{"add", rows_that_lost(500, 0)},
+              {"sort", rows_that_lost(500, 0)},
+              {"recall_512", rows_that_lost(95, 0)},
+              {"recall_2048", rows_that_lost(95, 0)}};
   return out;
 }
 

@@ -18,15 +18,12 @@ std::vector<GateCheck> check_gate(const ModelComparison& comparison, const GateL
        .limit = static_cast<double>(limits.recall_rows),
        .unit = "rows",
        .of = recall.rows()},
-      {.name = "tasks", .value = -100 * tasks.difference(), .limit = 100 * limits.task_share, .unit = "points", .of = tasks.rows()}};
+      {.name = "tasks", .value = 100 * tasks.share(tasks.lost()), .limit = 100 * limits.task_share, .unit = "points", .of = tasks.rows()}};
   for (const auto& [name, rows] : comparison.sets) {
     const auto close = limits.could_turn.find(name);
     const int64_t allowed = std::max(limits.set_rows, close == limits.could_turn.end() ? 0 : close->second);
-    checks.push_back({.name = "set " + name,
-                      .value = static_cast<double>(rows.lost()),
-                      .limit = static_cast<double>(allowed),
-                      .unit = "rows",
-                      .of = rows.rows()});
+    checks.push_back(
+        {.name = "set " + name, .value = static_cast<double>(rows.lost()), .limit = static_cast<double>(allowed), .unit = "rows", .of = rows.rows()});
   }
   return checks;
 }

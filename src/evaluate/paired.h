@@ -34,7 +34,9 @@ struct PairedRows {
   /// Rows that are right there and lost here; negative: won.
   int64_t lost() const { return there_only - here_only; }
   /// Share right here minus share right there.
-  double difference() const { return rows() == 0 ? 0 : static_cast<double>(here_only - there_only) / static_cast<double>(rows()); }
+  double difference() const { return share(here_only - there_only); }
+  /// Of the rows; 0 of none.
+  double share(int64_t count) const { return rows() == 0 ? 0 : static_cast<double>(count) / static_cast<double>(rows()); }
   /// 95 % interval of the difference (Agresti and Min: half a row is added to each kind, so that few rows without a difference do not prove that there is none).
   std::pair<double, double> interval() const;
   PairedRows& operator+=(const PairedRows& other);

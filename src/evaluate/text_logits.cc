@@ -14,7 +14,8 @@ Result<std::span<const float>> TextLogits::next(int64_t tokens) {
     LATHE_TRY(sequence_, engine_.store().open());
     open_ = true;
   }
-  const auto count = std::min({static_cast<size_t>(tokens), ids_.size() - position_, static_cast<size_t>(engine_.model().options().max_batch_tokens)});
+  const auto count =
+      std::min({static_cast<size_t>(tokens), ids_.size() - position_, static_cast<size_t>(engine_.model().options().max_batch_tokens)});
   if (count == 0) return std::span<const float>();
   LATHE_TRY_VOID(engine_.store().append(sequence_, static_cast<int64_t>(count), 0));
   const models::StepItem item{.sequence = sequence_,
