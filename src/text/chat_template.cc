@@ -105,6 +105,7 @@ Result<ChatTemplate> ChatTemplate::parse(std::string_view source, const Json& sp
   ChatTemplate out;
   out.limits_ = limits;
   LATHE_TRY(out.program_, parse_program(source, limits));
+  out.source_ = source;
   out.special_tokens_ = special_tokens_of(special_tokens);
   out.probe();
   return out;
@@ -124,6 +125,7 @@ Result<ChatTemplate> ChatTemplate::load(const std::string& folder, const base::L
     Result<std::shared_ptr<const jinja::Program>> program = parse_program(source, limits);
     if (!program) return base::forward_error(program, file);
     into = std::move(*program);
+    if (&into == &out.program_) out.source_ = source;
     out.file_ = file;
     return {};
   };

@@ -66,6 +66,8 @@ class ChatTemplate {
   /// Found out at load: are arguments of tool calls wanted as objects (else as JSON text), and may content be a list of parts?
   bool takes_argument_objects() const { return argument_objects_; }
   bool takes_content_parts() const { return content_parts_; }
+  /// The text of the template, of the default one where there are two.
+  const std::string& source() const { return source_; }
 
  private:
   ChatTemplate() = default;
@@ -76,6 +78,7 @@ class ChatTemplate {
   Result<MarkedText> render_effort(const std::string* effort) const;
 
   base::Limits limits_;
+  std::string source_;
   std::string file_;  ///< that the template came from, for messages; may be empty
   std::shared_ptr<const jinja::Program> program_;
   std::shared_ptr<const jinja::Program> tool_program_;  ///< null: the same as program_
