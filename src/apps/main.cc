@@ -32,6 +32,7 @@ struct CommandLine {
   LogitsOptions logits;
   InspectOptions inspect;
   EvalOptions eval;
+  ExportOptions exported;
   BenchOptions bench;
   bool selftest_json = false;
   bool config_schema = false;
@@ -155,6 +156,14 @@ void add_others(CLI::App& app, CommandLine& line) {
       ->type_name("FILE");
   eval->add_flag("--json", line.eval.json, "As JSON.");
 
+  CLI::App* exported = add_verb(app, line, "export", "Write the model as a GGUF file, for programs that read those.", {"engine", "log"});
+  exported->add_option("--gguf", line.exported.gguf, "File to write; required.")->type_name("FILE");
+  exported->add_option("--type", line.exported.type, "Type of the matrices; norms and what decides choices is f32 in every file.")
+      ->check(CLI::IsMember({"f32", "f16", "bf16", "q8_0"}));
+  exported->add_flag("--no-vocab", line.exported.no_vocab, "Leave the tokenizer out: the file takes and gives ids.");
+  exported->add_flag("--force", line.exported.force, "Replace a file that is there.");
+  exported->add_flag("--json", line.exported.json, "As JSON.");
+
   CLI::App* selftest = add_verb(app, line, "selftest", "Compare the engine with itself and with the reference on this machine.", {"engine", "log"});
   selftest->add_flag("--json", line.selftest_json, "As JSON.");
 
@@ -270,6 +279,11 @@ Result<int> dispatch(const CLI::App& app, const CommandLine& line) {
     LogitsOptions logits = line.logits;
     logits.settings_file = line.settings_file;
     return logits_verb(settings, logits);
+  }
+  if (verb == "export") {
+    ExportOptions exported = line.exported;
+    exported.settings_file = line.settings_file;
+    return export_verb(settings, exported);
   }
   if (verb == "eval") return eval_verb(settings, line.eval);
   if (verb == "bench") return bench_verb(settings, line.bench);

@@ -40,6 +40,16 @@ struct EvalOptions {
 };
 Result<int> eval_verb(const config::Settings& settings, const EvalOptions& options);
 
+struct ExportOptions {
+  std::string gguf;  ///< --gguf OUT.gguf
+  std::string type = "bf16";
+  bool no_vocab = false;
+  bool force = false;
+  bool json = false;
+  std::string settings_file;  ///< --settings, which the output must not replace
+};
+Result<int> export_verb(const config::Settings& settings, const ExportOptions& options);
+
 /// Exit code 1 if a check failed.
 Result<int> selftest_verb(const config::Settings& settings, bool json);
 

@@ -8,6 +8,7 @@
 #include "base/file.h"
 #include "config/json.h"
 #include "models/glm5_next_describe.h"
+#include "models/glm5_next_export.h"
 #include "models/glm5_next_text.h"
 #include "models/model_description.h"
 
@@ -15,12 +16,18 @@ namespace lathe::models {
 namespace {
 
 constexpr std::array kFamilies = {
-    FamilyEntry{"glm5_next", Glm5NextModel::load, describe_glm5_next},
-    FamilyEntry{"glm5_next_text", Glm5NextModel::load, describe_glm5_next},
+    FamilyEntry{"glm5_next", Glm5NextModel::load, describe_glm5_next, export_glm5_next_gguf},
+    FamilyEntry{"glm5_next_text", Glm5NextModel::load, describe_glm5_next, export_glm5_next_gguf},
     // Pre-release spellings of the same.
-    FamilyEntry{"glm5_next_vl", Glm5NextModel::load, describe_glm5_next},
-    FamilyEntry{"glm5_next_vl_text", Glm5NextModel::load, describe_glm5_next},
+    FamilyEntry{"glm5_next_vl", Glm5NextModel::load, describe_glm5_next, export_glm5_next_gguf},
+    FamilyEntry{"glm5_next_vl_text", Glm5NextModel::load, describe_glm5_next, export_glm5_next_gguf},
 };
+
+/// Weights lie in a folder; one that is not there is told by find_family.
+Result<void> check_directory(const std::string& path) {
+  if (!base::file_exists(path) || base::is_directory(path)) return {};
+  return err(Code::kFailedPrecondition, "'{}' is a file, expected the directory of a model", path);
+}
 
 /// The family that the config of a directory (or a config file itself) names.
 Result<const FamilyEntry*> find_family(const std::string& path) {
@@ -44,9 +51,7 @@ Result<const FamilyEntry*> find_family(const std::string& path) {
 std::span<const FamilyEntry> model_families() { return kFamilies; }
 
 Result<std::unique_ptr<Model>> load_model(const std::string& directory, backend::Dispatch& dispatch, const ModelOptions& options) {
-  if (options.weights && base::file_exists(directory) && !base::is_directory(directory)) {
-    return err(Code::kFailedPrecondition, "'{}' is a file, expected the directory of a model", directory);
-  }
+  if (options.weights) LATHE_TRY_VOID(check_directory(directory));
   LATHE_TRY(const FamilyEntry* const family, find_family(directory));
   return family->load(directory, dispatch, options);
 }
@@ -54,6 +59,19 @@ Result<std::unique_ptr<Model>> load_model(const std::string& directory, backend:
 Result<ModelDescription> describe_model(const std::string& path, const DescribeOptions& options) {
   LATHE_TRY(const FamilyEntry* const family, find_family(path));
   return family->describe(path, options);
+}
+
+Result<void> check_gguf_export(const std::string& model) {
+  LATHE_TRY_VOID(check_directory(model));
+  const auto family = find_family(model);
+  if (!family) return base::forward_error(family);
+  return {};
+}
+
+Result<GgufExportReport> export_gguf(const std::string& model, const std::string& path, const GgufExportOptions& options, GgufProgress progress) {
+  LATHE_TRY_VOID(check_directory(model));
+  LATHE_TRY(const FamilyEntry* const family, find_family(model));
+  return family->export_gguf(model, path, options, progress);
 }
 
 }  // namespace lathe::models

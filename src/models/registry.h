@@ -6,17 +6,22 @@
 #include <string>
 
 #include "backend/dispatch.h"
+#include "base/function_ref.h"
 #include "models/model.h"
 
 namespace lathe::models {
 
-struct DescribeOptions;  // model_description.h, which callers of load_model need not see
+struct DescribeOptions;  // model_description.h and gguf_export.h, which callers of load_model need not see
 struct ModelDescription;
+struct GgufExportOptions;
+struct GgufExportReport;
 
 struct FamilyEntry {
   const char* model_type;  ///< as config.json says it
   Result<std::unique_ptr<Model>> (*load)(const std::string& directory, backend::Dispatch& dispatch, const ModelOptions& options);
   Result<ModelDescription> (*describe)(const std::string& path, const DescribeOptions& options);
+  Result<GgufExportReport> (*export_gguf)(const std::string& directory, const std::string& path, const GgufExportOptions& options,
+                                          base::FunctionRef<bool(uint64_t done, uint64_t total)> progress);
 };
 std::span<const FamilyEntry> model_families();
 
