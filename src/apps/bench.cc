@@ -14,12 +14,14 @@
 #include "apps/text_model.h"
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/threads.h"
 #include "config/settings_json.h"
 #include "engine/generate.h"
 #include "evaluate/bench_ab.h"
 #include "evaluate/bench_baseline.h"
 #include "evaluate/bench_model.h"
 #include "evaluate/bench_ops.h"
+#include "evaluate/bench_rival.h"
 
 namespace lathe::apps {
 namespace {
@@ -228,6 +230,50 @@ Result<int> bench_ab_verb(const config::Settings& settings, const BenchOptions& 
   return 0;
 }
 
+/// The flags that give another program of this kind the settings that hold here.
+std::vector<std::string> engine_flags(const config::Settings& settings) {
+  std::vector<std::string> out;
+  for (const config::SettingSpec& spec : registry().specs()) {
+    if (!spec.name.starts_with("engine.") || settings.origin(spec.name) == config::SettingOrigin::kDefault) continue;
+    const bool is_switch = spec.type == config::SettingType::kBool;
+    if (is_switch && !settings.get_bool(spec.name)) continue;
+    out.push_back(spec.flag());
+    if (!is_switch) out.push_back(config::setting_text(settings.value(spec.name)));
+  }
+  return out;
+}
+
+Result<int> bench_rival_verb(const config::Settings& settings, const BenchOptions& options) {
+  const Circumstances where;
+  LATHE_TRY(const engine::EngineOptions engine, engine_options(settings));
+  evaluate::BenchRivalOptions bench{.llama_bench = options.llama_bench,
+                                    .gguf = options.gguf,
+                                    .rival_arguments = evaluate::split_words(options.rival_arguments),
+                                    .ours = {.name = "lathe " + engine.model, .program = "/proc/self/exe", .arguments = engine_flags(settings)},
+                                    .prompts = {},
+                                    .batches = {},
+                                    .decode_context = options.decode_context,
+                                    .samples = options.samples,
+                                    .threads = engine.cpu.threads > 0 ? engine.cpu.threads : base::default_thread_count(),
+                                    .pairs = {.pairs = static_cast<int>(options.pairs), .seed = static_cast<uint64_t>(options.seed)}};
+  LATHE_TRY(bench.prompts, split_integers("--prompt", options.prompts, 1));
+  LATHE_TRY(bench.batches, split_integers("--batch", options.batches, 1));
+  Stages stages(options.json);
+  LATHE_TRY(const auto result, evaluate::bench_rival(bench, [&](int done, int total) { stages.show("runs", done, total); }));
+  stages.finish();
+  if (!options.json) {
+    print(where.line(bench.threads) + evaluate::ab_page(result.arms, result.bench));
+    for (const std::string& sentence : result.not_compared) print("  not compared: " + sentence + "\n");
+    return 0;
+  }
+  Json report = where.report("rival", settings);
+  report.set("gguf", options.gguf);
+  append(report, evaluate::ab_json(result.arms, result.bench));
+  report.set("not_compared", Json::Array(result.not_compared.begin(), result.not_compared.end()));
+  print(report.dump({.key_separator = ": ", .indent = 1}) + "\n");
+  return 0;
+}
+
 /// Is the word behind this one its value?
 bool takes_a_word(std::string_view word) {
   static constexpr std::string_view kOwn[] = {"--verb-args", "--pairs", "--draw", "--settings", "--a", "--b"};
@@ -276,6 +322,7 @@ std::vector<std::string> with_named_arms(std::vector<std::string> arguments) {
 Result<int> bench_verb(const config::Settings& settings, const BenchOptions& options) {
   if (options.suite == "ops") return bench_ops_verb(settings, options);
   if (options.suite == "model") return bench_model_verb(settings, options);
+  if (options.suite == "rival") return bench_rival_verb(settings, options);
   if (options.suite == "make-slice") return make_slice_verb(options.slice);
   return bench_ab_verb(settings, options);
 }

@@ -1,5 +1,5 @@
 #pragma once
-// The verb `bench`: ops, model, ab, make-slice.
+// The verb `bench`: ops, model, ab, rival, make-slice.
 
 #include <cstdint>
 #include <string>
@@ -12,7 +12,7 @@
 namespace lathe::apps {
 
 struct BenchOptions {
-  std::string suite;  ///< "ops", "model", "ab", "make-slice"
+  std::string suite;  ///< "ops", "model", "ab", "rival", "make-slice"
   bool json = false;
   std::string baseline;  ///< report to compare with; empty: this machine's recorded one, if there is one
 
@@ -33,6 +33,10 @@ struct BenchOptions {
   std::string arguments;  ///< ab: for both
   int64_t pairs = 7;      ///< ab
   int64_t seed = 1;
+
+  std::string llama_bench;      ///< rival: the program
+  std::string gguf;             ///< rival: its weights
+  std::string rival_arguments;  ///< rival: more flags for it
 
   MakeSliceOptions slice;  ///< make-slice
 };

@@ -214,6 +214,17 @@ void add_bench(CLI::App& app, CommandLine& line) {
     suite->add_option("--baseline", bench.baseline, "Report (--json) to compare with; default: what is recorded for this machine.")
         ->type_name("FILE");
   };
+  const auto add_lengths = [&](CLI::App* suite) {
+    suite->add_option("--prompt", bench.prompts, "Lengths of prompts.")->type_name("N,N,…");
+    suite->add_option("--batch", bench.batches, "Sequences that decode together.")->type_name("B,B,…");
+    suite->add_option("--decode-context", bench.decode_context, "Tokens of each sequence before it decodes.")
+        ->check(CLI::Range(int64_t{1}, int64_t{1} << 24));
+    suite->add_option("--samples", bench.samples, "Of each figure.")->check(CLI::Range(int64_t{1}, int64_t{1000}));
+  };
+  const auto add_pairs = [&](CLI::App* suite) {
+    suite->add_option("--pairs", bench.pairs, "Runs of each.")->check(CLI::Range(int64_t{2}, base::kLimits.benchmark_pairs));
+    suite->add_option("--draw", bench.seed, "Number that the order inside the pairs is drawn from.")->check(CLI::Range(int64_t{0}, int64_t{1} << 60));
+  };
   CLI::App* ops = add("ops", "Every op at the sizes of a model: time, floor, reference, work done over work needed.", Positional::kNone);
   ops->add_option("--op", bench.op, "Only this op.")->type_name("NAME");
   ops->add_option("--shapes", bench.shapes, "model (the built-in one), published or all.")->check(CLI::IsMember({"model", "published", "all"}));
@@ -222,11 +233,7 @@ void add_bench(CLI::App& app, CommandLine& line) {
   add_baseline(ops);
 
   CLI::App* model = add("model", "Tokens per second of prompts and of decoding, and where the time goes.", Positional::kModel);
-  model->add_option("--prompt", bench.prompts, "Lengths of prompts.")->type_name("N,N,…");
-  model->add_option("--batch", bench.batches, "Sequences that decode together.")->type_name("B,B,…");
-  model->add_option("--decode-context", bench.decode_context, "Tokens of each sequence before it decodes.")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 24));
-  model->add_option("--samples", bench.samples, "Of each figure.")->check(CLI::Range(int64_t{1}, int64_t{1000}));
+  add_lengths(model);
   model->add_option("--draw", bench.seed, "Number that the token ids are drawn from.")->check(CLI::Range(int64_t{0}, int64_t{1} << 60));
   model->add_flag("--long", bench.long_prompt, "A prompt of 65,536 tokens as well.");
   model->add_flag("--samples-only", bench.samples_only, "No floors, no times by op, no first token.");
@@ -239,8 +246,16 @@ void add_bench(CLI::App& app, CommandLine& line) {
   ab->add_option("--a,A", bench.a, "Program, flags, or both, as one word: 'build/other/lathe --isa avx2'.")->required()->type_name("");
   ab->add_option("--b,B", bench.b, "Likewise.")->required()->type_name("");
   ab->add_option("--verb-args", bench.arguments, "Flags of bench model for both, as one word: '--prompt 512 --batch 1'.")->type_name("FLAGS");
-  ab->add_option("--pairs", bench.pairs, "Runs of each.")->check(CLI::Range(int64_t{2}, base::kLimits.benchmark_pairs));
-  ab->add_option("--draw", bench.seed, "Number that the order inside the pairs is drawn from.")->check(CLI::Range(int64_t{0}, int64_t{1} << 60));
+  add_pairs(ab);
+  CLI::App* rival =
+      add("rival", "This engine and a llama.cpp build in pairs, on the same weights: how many times faster B, this engine, is.", Positional::kModel);
+  rival->add_option("--llama-bench", bench.llama_bench, "llama-bench; llama-batched-bench beside it decodes several sequences.")
+      ->required()
+      ->type_name("PATH");
+  rival->add_option("--gguf", bench.gguf, "The same weights for it, as `lathe export --gguf` writes them.")->required()->type_name("FILE");
+  rival->add_option("--rival-args", bench.rival_arguments, "More flags for it, as one word: '-fa 1'.")->type_name("FLAGS")->default_str("");
+  add_lengths(rival);
+  add_pairs(rival);
   add_make_slice(*verb, line);
 }
 

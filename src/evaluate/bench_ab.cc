@@ -1,20 +1,15 @@
 #include "evaluate/bench_ab.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/resource.h>
-#include <sys/wait.h>
-#include <unistd.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <map>
 #include <optional>
 
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/limits.h"
+#include "evaluate/process.h"
 #include "ops/cases/problem.h"
 
 namespace lathe::evaluate {
@@ -22,62 +17,9 @@ namespace {
 
 using config::Json;
 
-constexpr size_t kOutputMax = base::kLimits.benchmark_output_bytes;
-
-struct ProcessResult {
-  std::string output;
-  int status = 0;
-  int64_t wall_ns = 0, cpu_ns = 0;
-};
-
-int64_t nanoseconds(const timeval& time) { return static_cast<int64_t>(time.tv_sec) * 1'000'000'000 + static_cast<int64_t>(time.tv_usec) * 1000; }
-
-/// Runs a program to its end and keeps what it writes to standard output.
-Result<ProcessResult> run_process(const std::vector<std::string>& words) {
-  std::vector<char*> argv;
-  for (const std::string& word : words) argv.push_back(const_cast<char*>(word.c_str()));  // NOLINT(cppcoreguidelines-pro-type-const-cast): execvp
-  argv.push_back(nullptr);
-  int pipe_ends[2];
-  if (::pipe2(pipe_ends, O_CLOEXEC) != 0) return err(Code::kResourceExhausted, "cannot make a pipe: {}", std::strerror(errno));
-  ProcessResult result;
-  const int64_t start = base::now_ns();
-  const pid_t child = ::fork();
-  if (child == 0) {
-    ::dup2(pipe_ends[1], 1);
-    ::execvp(argv[0], argv.data());
-    ::_exit(127);
-  }
-  ::close(pipe_ends[1]);
-  if (child < 0) {
-    ::close(pipe_ends[0]);
-    return err(Code::kResourceExhausted, "cannot start {}: {}", words[0], std::strerror(errno));
-  }
-  char buffer[65536];
-  for (;;) {
-    const ssize_t got = ::read(pipe_ends[0], buffer, sizeof buffer);
-    if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) break;
-    if (result.output.size() < kOutputMax) result.output.append(buffer, static_cast<size_t>(got));
-  }
-  ::close(pipe_ends[0]);
-  rusage usage{};
-  while (::wait4(child, &result.status, 0, &usage) < 0 && errno == EINTR) {
-  }
-  result.wall_ns = base::now_ns() - start;
-  result.cpu_ns = nanoseconds(usage.ru_utime) + nanoseconds(usage.ru_stime);
-  return result;
-}
-
-bool succeeded(const ProcessResult& result) { return WIFEXITED(result.status) && WEXITSTATUS(result.status) == 0; }
-
-std::string end_of(const ProcessResult& result) {
-  return WIFEXITED(result.status) ? fmt::format("ended with exit code {}", WEXITSTATUS(result.status))
-                                  : fmt::format("ended with signal {}", WTERMSIG(result.status));
-}
-
 /// "prefill 512" → tokens per second, from the JSON of `bench model`.
-Result<std::map<std::string, double>> figures(const Json& report) {
-  std::map<std::string, double> out;
+Result<BenchFigures> figures(const Json& report) {
+  BenchFigures out;
   for (const auto& [list, key] : {std::pair{"prefill", "tokens"}, std::pair{"decode", "batch"}}) {
     const Json* entries = report.find(list);
     if (entries == nullptr || !entries->is_array()) return err(Code::kFailedPrecondition, "the report has no list '{}'", list);
@@ -91,20 +33,6 @@ Result<std::map<std::string, double>> figures(const Json& report) {
     }
   }
   return out;
-}
-
-Result<std::map<std::string, double>> run_arm(const BenchArm& arm, const std::vector<std::string>& common, ArmRun& run) {
-  std::vector<std::string> words = {arm.program, "bench", "model", "--json", "--samples-only"};
-  words.insert(words.end(), arm.arguments.begin(), arm.arguments.end());
-  words.insert(words.end(), common.begin(), common.end());
-  LATHE_TRY(const ProcessResult result, run_process(words));
-  run.wall_ns = result.wall_ns, run.cpu_ns = result.cpu_ns;
-  if (!succeeded(result)) return err(Code::kFailedPrecondition, "'{}' {}", fmt::join(words, " "), end_of(result));
-  auto report = base::file_content(config::parse_json(result.output));
-  if (!report) return base::forward_error(report, "output of " + arm.name);
-  auto found = figures(*report);
-  if (!found) return base::forward_error(found, "output of " + arm.name);
-  return found;
 }
 
 }  // namespace
@@ -133,23 +61,35 @@ Result<BenchArm> parse_arm(const std::string& text, const std::string& self) {
 
 Result<void> check_arm(const BenchArm& arm, const std::vector<std::string>& common) {
   LATHE_TRY(const ProcessResult help, run_process({arm.program, "bench", "model", "--help"}));
-  if (!succeeded(help)) {
-    return err(Code::kFailedPrecondition, "arm '{}': '{} bench model --help' {}, expected a program of this kind", arm.name, arm.program,
-               end_of(help));
+  if (!help.succeeded()) {
+    return err(Code::kFailedPrecondition, "arm '{}': '{} bench model --help' {}, expected a program of this kind", arm.name, arm.program, help.end());
   }
   if (help.output.find("--check ") == std::string::npos) return {};
   std::vector<std::string> words = {arm.program, "bench", "model", "--check"};
   words.insert(words.end(), arm.arguments.begin(), arm.arguments.end());
   words.insert(words.end(), common.begin(), common.end());
   LATHE_TRY(const ProcessResult check, run_process(words));
-  if (!succeeded(check)) return err(Code::kFailedPrecondition, "arm '{}' cannot be measured: its check {}", arm.name, end_of(check));
+  if (!check.succeeded()) return err(Code::kFailedPrecondition, "arm '{}' cannot be measured: its check {}", arm.name, check.end());
   return {};
 }
 
-Result<AbBench> bench_ab(const BenchAbOptions& options, base::FunctionRef<void(int, int)> progress) {
+Result<BenchFigures> run_arm(const BenchArm& arm, const std::vector<std::string>& common, ArmRun& run) {
+  std::vector<std::string> words = {arm.program, "bench", "model", "--json", "--samples-only"};
+  words.insert(words.end(), arm.arguments.begin(), arm.arguments.end());
+  words.insert(words.end(), common.begin(), common.end());
+  LATHE_TRY(const ProcessResult result, run_process(words));
+  run.wall_ns = result.wall_ns, run.cpu_ns = result.cpu_ns;
+  if (!result.succeeded()) return err(Code::kFailedPrecondition, "'{}' {}", fmt::join(words, " "), result.end());
+  auto report = base::file_content(config::parse_json(result.output));
+  if (!report) return base::forward_error(report, "output of " + arm.name);
+  auto found = figures(*report);
+  if (!found) return base::forward_error(found, "output of " + arm.name);
+  return found;
+}
+
+Result<AbBench> bench_pairs(const PairOptions& options, RunOfPair run_one, base::FunctionRef<void(int, int)> progress) {
   constexpr int64_t kPairsMax = base::kLimits.benchmark_pairs;
   if (options.pairs < 2 || options.pairs > kPairsMax) return err(Code::kInvalidArgument, "{} pairs: expected 2 to {}", options.pairs, kPairsMax);
-  for (const BenchArm* arm : {&options.a, &options.b}) LATHE_TRY_VOID(check_arm(*arm, options.common));
   AbBench out;
   const int64_t begin = base::now_ns();
   for (int pair = 0; pair < options.pairs; ++pair) {
@@ -157,7 +97,7 @@ Result<AbBench> bench_ab(const BenchAbOptions& options, base::FunctionRef<void(i
     for (const bool is_b : {b_first, !b_first}) {
       progress(static_cast<int>(out.runs.size()), 2 * options.pairs);
       ArmRun run{.is_b = is_b, .order = static_cast<int64_t>(out.runs.size()), .start_ns = base::now_ns() - begin, .pair = pair};
-      LATHE_TRY(const auto rates, run_arm(is_b ? options.b : options.a, options.common, run));
+      LATHE_TRY(const BenchFigures rates, run_one(run));
       if (out.runs.empty()) {
         for (const auto& [name, rate] : rates) out.metrics.push_back({.name = name, .a = {}, .b = {}, .ratio = {}});
       }
@@ -174,6 +114,12 @@ Result<AbBench> bench_ab(const BenchAbOptions& options, base::FunctionRef<void(i
   }
   for (BenchMetric& metric : out.metrics) metric.ratio = ratio_interval(metric.a, metric.b);
   return out;
+}
+
+Result<AbBench> bench_ab(const BenchAbOptions& options, base::FunctionRef<void(int, int)> progress) {
+  for (const BenchArm* arm : {&options.a, &options.b}) LATHE_TRY_VOID(check_arm(*arm, options.common));
+  const auto run = [&](ArmRun& one) { return run_arm(one.is_b ? options.b : options.a, options.common, one); };
+  return bench_pairs({.pairs = options.pairs, .seed = options.seed}, run, progress);
 }
 
 std::string ab_page(const BenchAbOptions& options, const AbBench& bench) {

@@ -1,9 +1,11 @@
 #pragma once
 // `bench ab`: two programs or settings side by side, in pairs whose order is drawn, until the ratio has an interval.
 
+#include <map>
 #include <string>
 #include <vector>
 
+#include "base/function_ref.h"
 #include "config/json.h"
 #include "evaluate/bench_statistics.h"
 
@@ -49,6 +51,20 @@ struct AbBench {
 /// Before anything is measured: is there such a program, and does it take these settings, this model and these lengths? Programs that know
 /// `bench model --check` say so themselves; of others only the first is known. Errors: failed_precondition naming the arm (its program says why).
 Result<void> check_arm(const BenchArm& arm, const std::vector<std::string>& common);
+
+/// "prefill 512" → tokens per second.
+using BenchFigures = std::map<std::string, double>;
+/// One run of an arm, which is a program of this kind; fills the times of `run`. Errors: failed_precondition (it failed, or reports no figures).
+Result<BenchFigures> run_arm(const BenchArm& arm, const std::vector<std::string>& common, ArmRun& run);
+
+struct PairOptions {
+  int pairs = 5;
+  uint64_t seed = 1;  ///< of the order inside the pairs
+};
+/// Runs A or B, as run.is_b says.
+using RunOfPair = base::FunctionRef<Result<BenchFigures>(ArmRun& run)>;
+/// Whatever A and B are. Errors: invalid_argument (fewer than two pairs), failed_precondition (other figures than in the first run), those of `run`.
+Result<AbBench> bench_pairs(const PairOptions& options, RunOfPair run, base::FunctionRef<void(int done, int total)> progress);
 
 /// Both arms are checked first. Each run is a process of its own: `PROGRAM bench model --json --samples-only ARGUMENTS… COMMON…`, whose standard error is the caller's.
 /// Errors: invalid_argument (fewer than two pairs), failed_precondition (a run failed, or gave other figures than the first).
