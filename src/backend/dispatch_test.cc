@@ -1,4 +1,4 @@
-// Goal: the choice of a variant and its reason, forcing, errors of the plan pass, and a hot path that allocates nothing and costs little.
+// Goal: the choice of a variant and its reason, forcing, errors of the plan pass, and a hot path that allocates nothing. What a call costs: src/evaluate/bench_test.cc.
 #include "backend/dispatch.h"
 
 #include "backend/allocations.h"

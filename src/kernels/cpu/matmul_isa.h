@@ -16,7 +16,7 @@ namespace lathe::kernels::cpu {
 struct PackArgs {
   const char* const* rows = nullptr;  ///< [width], first byte of the segment; rows past the matrix repeat an existing one
   int64_t channels = 0;
-  const float* scale = nullptr;  ///< null, or [width][4]-expanded factors (see expand in panel.h): every element times its row's factor (exact mode)
+  const float* scale = nullptr;  ///< null, or [width][4]-expanded factors (load_scales in panel.h): every element times its row's factor (exact mode)
   int64_t prefetch = 0;          ///< bytes from an element to the one that will be wanted next
   void* out = nullptr;
 };
@@ -38,7 +38,8 @@ struct TileArgs {
 constexpr int64_t kAskedBytes = 128;
 using TileFn = void (*)(const TileArgs& args);
 
-/// A leaf of a panel times a few rows of x, straight from the weights: same bits as pack and tile. Every segment is a multiple of 16 bytes.
+/// Leaves of a panel, in one walk over its rows, times a few rows of x, straight from the weights: same bits as pack and tile. Every segment is a multiple
+/// of 16 bytes.
 struct DirectArgs {
   const char* weights = nullptr;  ///< first channel in the panel's first row
   int64_t row_bytes = 0;          ///< from row to row

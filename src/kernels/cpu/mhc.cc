@@ -3,7 +3,7 @@
 // Idea    fn · f is a product of the flattened streams with 2S + S² rows and goes through panels like any other (panel.h); 1/rms is a factor of the result,
 //         so statistics and product share one reading. Sinkhorn runs with one token per lane: no shuffles, and a token's bits do not depend on its
 //         neighbours. The S entries of a row or column share one division.
-//         Few rows go straight to fn, three at a time (direct.inl): reading its BF16 again costs less than writing and reading it as floats.
+//         Few rows go straight to fn, direct_rows at a time (direct.inl): reading its BF16 again costs less than writing and reading it as floats.
 // Limits  S ≤ 8.
 // Floor   decode: bytes of fn; prefill: 2 · T · (2S + S²) · S·D over the FMA peak, and the streams once in and out.
 #include <cmath>

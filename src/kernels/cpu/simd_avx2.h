@@ -112,7 +112,7 @@ LATHE_INLINE Vi load_strided(const char* p, int64_t step) {
   const __m256i v = _mm256_castsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
   return {_mm256_inserti128_si256(v, _mm_loadu_si128(reinterpret_cast<const __m128i*>(p + step)), 1)};
 }
-/// out[c]: what load_strided(p + 16 c, step) gives, for two c at once.
+/// out[c]: the 16 bytes at row0 + 16 c in part 0, those at row1 + 16 c in part 1.
 LATHE_INLINE void load_two_rows(const char* row0, const char* row1, Vi (&out)[2]) {
   const __m256i a = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(row0)), b = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(row1));
   out[0] = {_mm256_permute2x128_si256(a, b, 0x20)};
