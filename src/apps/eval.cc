@@ -117,6 +117,14 @@ Json run_json(const Side& side, const evaluate::EvalReport& report) {
   return json;
 }
 
+/// A gate that does not judge all that it is there for is no pass, unless --only chose what is measured.
+Result<void> gate_result(const EvalOptions& options, const evaluate::GateVerdict& verdict) {
+  if (!verdict.failure.empty()) return err(Code::kFailedPrecondition, "the gate is not passed: {}", verdict.failure);
+  if (verdict.complete() || (!options.names.empty() && verdict.measured > 0)) return {};
+  return err(Code::kFailedPrecondition,
+             "the gate cannot be judged as a whole: {} not measured, expected sets for it or --only with what is to be judged", verdict.not_measured);
+}
+
 /// One model, and perhaps the report of another run.
 Result<int> evaluate_one(const config::Settings& settings, const EvalOptions& options, const evaluate::EvalSets& sets) {
   std::map<std::string, SetScore> other;
@@ -160,15 +168,15 @@ Result<int> evaluate_two(const config::Settings& settings, const EvalOptions& op
   json.set("comparison", evaluate::comparison_json(comparison));
   std::string page = fmt::format("here {}; there {}, as --against '{}' says\n", here.model, there.model, options.against);
   page += evaluate::comparison_page(comparison);
-  std::vector<evaluate::GateCheck> checks;
+  Result<void> judged;
   if (options.gate) {
-    checks = evaluate::check_gate(comparison, limits);
+    const std::vector<evaluate::GateCheck> checks = evaluate::check_gate(comparison, limits);
     json.set("gate", evaluate::gate_json(checks));
     page += evaluate::gate_page(checks);
+    judged = gate_result(options, evaluate::judge(checks));
   }
   put_out(options, json, page);
-  const auto failed = std::find_if(checks.begin(), checks.end(), [](const evaluate::GateCheck& check) { return !check.passed(); });
-  if (failed != checks.end()) return err(Code::kFailedPrecondition, "the gate is not passed: {}", evaluate::gate_sentence(*failed));
+  LATHE_TRY_VOID(judged);
   return 0;
 }
 

@@ -150,7 +150,7 @@ void add_others(CLI::App& app, CommandLine& line) {
   eval->add_flag(
       "--gate", line.eval.gate,
       "Exit code 1 if this model is worse than that of --against by more than 0.5 % bits per byte, 2 recall rows, 1 point over all task rows, or "
-      "in any set by more than 3 rows and its close calls.");
+      "in any set by more than 3 rows and its close calls; also if one of these could not be measured, unless --only chose what is.");
   eval->add_option("--could-turn", line.eval.could_turn,
                    "Record (eval.json) with the close calls of each set, for the gate (default: the built-in model's, if its sets are used).")
       ->type_name("FILE");

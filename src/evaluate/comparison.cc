@@ -3,13 +3,14 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/check.h"
 #include "evaluate/text_logits.h"
 #include "tensor/argmax.h"
 
 namespace lathe::evaluate {
 namespace {
 
-constexpr int64_t kPiece = 256;  // positions whose logits of both models are in memory at a time
+constexpr int64_t kPieceMax = 256;  // positions whose logits of both models are in memory at a time
 
 /// What the rows of the held-out set add up to.
 struct Sums {
@@ -28,6 +29,7 @@ class RowComparison {
       : ids_(ids),
         vocabulary_(static_cast<size_t>(here.info().vocabulary)),
         sampled_(here.sampled_vocabulary()),
+        piece_(std::min({kPieceMax, here.model().options().max_batch_tokens, there.model().options().max_batch_tokens})),
         here_(here, read()),
         there_(there, read()) {}
 
@@ -37,8 +39,9 @@ class RowComparison {
     double nll_here = 0;
     double nll_there = 0;
     for (size_t at = 0; at < read().size();) {
-      LATHE_TRY(const std::span<const float> here, here_.next(kPiece));
-      LATHE_TRY(const std::span<const float> there, there_.next(static_cast<int64_t>(here.size() / vocabulary_)));
+      LATHE_TRY(const std::span<const float> here, here_.next(piece_));
+      LATHE_TRY(const std::span<const float> there, there_.next(piece_));
+      LATHE_CHECK(!here.empty() && here.size() == there.size(), "{} and {} logits of the same piece", here.size(), there.size());
       for (size_t begin = 0; begin < here.size(); begin += vocabulary_, ++at) {
         const TokenComparison token =
             compare_token({.here = here.subspan(begin, vocabulary_), .there = there.subspan(begin, vocabulary_)}, ids_[at + 1], sampled_);
@@ -70,6 +73,7 @@ class RowComparison {
   std::span<const TokenId> ids_;
   size_t vocabulary_;
   int64_t sampled_;
+  int64_t piece_;  ///< positions that one step of either model takes
   TextLogits here_, there_;
 };
 

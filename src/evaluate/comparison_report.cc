@@ -97,10 +97,11 @@ Json gate_json(const std::vector<GateCheck>& checks) {
                                 {"limit", check.limit},
                                 {"unit", check.unit},
                                 {"rows", check.of},
-                                {"passed", check.of > 0 ? Json(check.passed()) : Json()}});
+                                {"passed", check.measured() ? Json(check.passed()) : Json()}});
   }
-  const bool passed = std::all_of(checks.begin(), checks.end(), [](const GateCheck& check) { return check.passed(); });
-  return Json::Object{{"passed", passed}, {"checks", std::move(list)}};
+  const GateVerdict verdict = judge(checks);
+  const bool judged = verdict.complete() || !verdict.failure.empty();
+  return Json::Object{{"passed", judged ? Json(verdict.failure.empty()) : Json()}, {"complete", verdict.complete()}, {"checks", std::move(list)}};
 }
 
 std::string gate_page(const std::vector<GateCheck>& checks) {
@@ -112,9 +113,12 @@ std::string gate_page(const std::vector<GateCheck>& checks) {
       ++sets;
       continue;
     }
-    out += fmt::format("  {:<6} {}\n", check.of == 0 ? "-" : check.passed() ? "ok" : "FAILED", gate_sentence(check));
+    out += fmt::format("  {:<6} {}\n", !check.measured() ? "-" : check.passed() ? "ok" : "FAILED", gate_sentence(check));
   }
-  return out + fmt::format("  {:<6} {} sets within their limits\n", sets > 0 ? "ok" : "-", sets);
+  out += fmt::format("  {:<6} {} sets within their limits\n", sets > 0 ? "ok" : "-", sets);
+  const GateVerdict verdict = judge(checks);
+  if (!verdict.complete()) out += fmt::format("  Not judged as a whole: {} not measured\n", verdict.not_measured);
+  return out;
 }
 
 }  // namespace lathe::evaluate

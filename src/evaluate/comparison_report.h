@@ -18,7 +18,8 @@ std::string paired_page(const PairedSets& sets);
 config::Json comparison_json(const ModelComparison& comparison);
 std::string comparison_page(const ModelComparison& comparison);
 
-/// {passed, checks [{name, lost, limit, unit, rows, passed}]}
+/// {passed, complete, checks [{name, lost, limit, unit, rows, passed}]}. `passed` is null where nothing failed but not all was measured, and for a check
+/// that was not.
 config::Json gate_json(const std::vector<GateCheck>& checks);
 std::string gate_page(const std::vector<GateCheck>& checks);
 

@@ -28,8 +28,18 @@ std::vector<GateCheck> check_gate(const ModelComparison& comparison, const GateL
   return checks;
 }
 
+GateVerdict judge(const std::vector<GateCheck>& checks) {
+  GateVerdict out;
+  for (const GateCheck& check : checks) {
+    out.measured += check.measured() ? 1 : 0;
+    if (check.failed() && out.failure.empty()) out.failure = gate_sentence(check);
+    if (!check.measured()) out.not_measured += (out.not_measured.empty() ? "" : ", ") + check.name;
+  }
+  return out;
+}
+
 std::string gate_sentence(const GateCheck& check) {
-  if (check.of == 0) return check.name + ": not measured";
+  if (!check.measured()) return check.name + ": not measured";
   const int digits = check.unit == "rows" ? 0 : 2;
   return fmt::format("{}: {:.{}f} {} {} over {} rows, at most {:.{}f} {} worse is allowed", check.name, std::abs(check.value), digits, check.unit,
                      check.value >= 0 ? "worse" : "better", check.of, check.limit, digits, check.unit);

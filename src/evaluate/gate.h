@@ -23,12 +23,23 @@ struct GateCheck {
   double value = 0;  ///< what was lost, in the unit of the limit; negative: gained
   double limit = 0;
   std::string unit;  ///< "%", "rows", "points"
-  int64_t of = 0;    ///< rows that were compared; 0: not measured
-  bool passed() const { return of == 0 || value <= limit; }
+  int64_t of = 0;    ///< rows that were compared; 0: not measured, then neither passed nor failed
+  bool measured() const { return of > 0; }
+  bool passed() const { return measured() && value <= limit; }
+  bool failed() const { return measured() && !(value <= limit); }
 };
 
 /// In this order: bits per byte, recall, tasks, then every set.
 std::vector<GateCheck> check_gate(const ModelComparison& comparison, const GateLimits& limits);
+
+/// What all checks say together.
+struct GateVerdict {
+  int64_t measured = 0;
+  std::string failure;       ///< sentence of the first check that failed; empty: none
+  std::string not_measured;  ///< names of the checks that could not be judged: "recall, tasks"
+  bool complete() const { return not_measured.empty(); }
+};
+GateVerdict judge(const std::vector<GateCheck>& checks);
 
 /// "bits per byte: 0.71 % worse over 59 rows, at most 0.50 % worse is allowed"
 std::string gate_sentence(const GateCheck& check);

@@ -105,7 +105,7 @@ class BenchAndEval(unittest.TestCase):
         self.assertEqual(report["bits_per_byte"], report["against"]["bits_per_byte"])
         for name, rows in report["comparison"]["sets"].items():
             self.assertEqual((rows["rows"], rows["right_here_only"], rows["right_there_only"]), (2, 0, 0), name)
-        self.assertTrue(report["gate"]["passed"])
+        self.assertEqual((report["gate"]["passed"], report["gate"]["complete"]), (True, True))
         self.assertEqual([c["name"] for c in report["gate"]["checks"]], ["bits per byte", "recall", "tasks", "set add_2_digits", "set recall_512"])
 
     def test_settings_against_others(self):
@@ -119,6 +119,11 @@ class BenchAndEval(unittest.TestCase):
         # The comparison gives each side what it gives alone.
         alone = self.lathe.json("eval", "--json", "--dtype", "float32", *self.FEW)
         self.assertEqual((alone["bits_per_byte"], alone["sets"]), (report["against"]["bits_per_byte"], report["against"]["sets"]))
+
+    def test_sides_with_steps_of_different_sizes(self):
+        few = ["--only", "heldout", "--rows", "1"]
+        heldout = self.lathe.json("eval", "--json", "-t", "1", "--against", "--batch-tokens 64", *few)["comparison"]["heldout"]
+        self.assertEqual((heldout["kl_nats"]["mean"], heldout["bits_per_byte_here"]), (0, heldout["bits_per_byte_there"]))
 
     def test_the_gate_sees_a_wrong_scale(self):
         def edit(tensors):
@@ -139,6 +144,18 @@ class BenchAndEval(unittest.TestCase):
         page = self.lathe.run(*arguments).stdout.decode()
         self.assertIn("FAILED bits per byte", page)
         self.lathe.good("eval", "--gate", "--against", wrong, *self.FEW)  # the other way round it is a gain
+
+    def test_a_gate_that_is_not_whole_is_no_pass(self):
+        row = {"prompt": [3546, 3548, 17], "answer": [18, 3551], "reasoning": 0}
+        arguments = ["eval", "--gate", "--against", self.lathe.builtin, "--sets", self.sets("gate", row)]
+        done = self.lathe.run(*arguments, "--json")
+        self.assertEqual(done.returncode, FAILURE)
+        self.assertIn("the gate cannot be judged as a whole: bits per byte, recall not measured", done.stderr.decode())
+        gate = json.loads(done.stdout)["gate"]
+        self.assertEqual((gate["passed"], gate["complete"], [c["passed"] for c in gate["checks"]]), (None, False, [None, None, True, True]))
+        # Whoever names what is measured means it.
+        page = self.lathe.good(*arguments, "--only", "add")
+        self.assertIn("Not judged as a whole: bits per byte, recall not measured", page)
 
     def test_comparisons_that_cannot_be(self):
         for words, arguments in [(["--against"], ["--gate"]), (["--against"], ["--could-turn", "x.json"]), (["expected one of them"], ["--against", "-t 1", "--compare", "x.json"]),
