@@ -47,6 +47,9 @@ Glm5NextModel::Glm5NextModel(backend::Dispatch& dispatch, const ModelOptions& op
   dense_cut_ = cut(shards_.plan.dense_channels, options.groups.tp_ffn);
   shared_cut_ = cut(shards_.plan.shared_channels, options.groups.tp_ffn);
   expert_cut_ = cut(shards_.plan.experts, options.groups.ep);
+  for (const Cut* one : {&kda_cut_, &mla_cut_, &dense_cut_, &shared_cut_, &expert_cut_}) {
+    if (one->cut && std::find(sum_groups_.begin(), sum_groups_.end(), one->group) == sum_groups_.end()) sum_groups_.push_back(one->group);
+  }
   layer_sites_.reserve(static_cast<size_t>(config_.layers));
   for (int32_t layer = 0; layer < config_.layers; ++layer) layer_sites_.emplace_back(layer);
   if (options_.draft) draft_sites_ = std::make_unique<DraftSites>(static_cast<int32_t>(config_.layers));

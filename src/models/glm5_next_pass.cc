@@ -12,8 +12,19 @@ void Glm5NextModel::begin_pass(const Pass& pass) {
 }
 
 Result<void> Glm5NextModel::end_pass(const Pass& pass) {
+  share_verdict();
   stands(pass);  // hooks hear of what failed after the last of them
   return dispatch_.take_error();
+}
+
+/// A rank can still fail behind the last sum of the pass, and the others must not keep what it gives up: one more sum, without rows, tells them.
+void Glm5NextModel::share_verdict() {
+  if (dispatch_.planning()) return;
+  for (backend::Group* const group : sum_groups_) {
+    device().synchronise();
+    const bool failed = dispatch_.failure() != nullptr;
+    note(group->tree_sum({.out = tensor::make_view(nowhere(), DType::kF32, {0, 1}), .failed = failed}));
+  }
 }
 
 bool Glm5NextModel::stands(const Pass& pass) {

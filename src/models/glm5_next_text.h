@@ -130,6 +130,7 @@ class Glm5NextModel final : public Model {
   void begin_pass(const Pass& pass);
   /// What the pass failed with.
   Result<void> end_pass(const Pass& pass);
+  void share_verdict();
   /// False once the pass has failed: then no hook may be called, but the one that says so. The device must be idle.
   bool stands(const Pass& pass);
   /// Makes an error that of the pass.
@@ -176,6 +177,7 @@ class Glm5NextModel final : public Model {
   std::unique_ptr<Glm5NextVision> vision_;
   ops::Compute compute_ = ops::Compute::kF32;
   Cut kda_cut_, mla_cut_, dense_cut_, shared_cut_, expert_cut_;
+  std::vector<backend::Group*> sum_groups_;  ///< of the cuts, each once, in the same order on every rank
   std::vector<std::vector<std::string>> layer_families_;
 
   TextSites text_sites_;

@@ -173,7 +173,8 @@ struct ImageRows {
 ///           failed_precondition (no draft layer, no vision tower), resource_exhausted (device memory or
 ///           memory for scratch), unavailable (another rank failed), those of hooks. All but invalid_argument leave the step void: its sequences are to
 ///           be closed; the model itself can go on.
-/// Ranks     A rank that fails still takes part in the sums of its pass, and so makes the passes of all ranks that it sums with fail.
+/// Ranks     A rank that fails still takes part in the sums of its pass, the last of which only says who has failed: so the passes of all ranks that it
+///           sums with fail.
 class Model {
  public:
   virtual ~Model() = default;

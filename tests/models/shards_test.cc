@@ -120,23 +120,28 @@ INSTANTIATE_TEST_SUITE_P(Cuts, Shards,
                                          Cut{"base_6", "golden/base", 6, Precision::kExact}),
                          [](const auto& test) { return test.param.name; });
 
-/// One rank runs out of memory at one call: every rank's step fails, whichever group it sums with next, and the step after it has its bits.
+/// One rank runs out of memory at one call: every rank's step fails, whichever group it sums with next and if there is no sum left, and the step after it
+/// has its bits.
 TEST(ShardFailure, IsThatOfAllRanksAndOfOneStep) {
   class Starve final : public backend::OpObserver {
    public:
-    Starve(backend::Dispatch& dispatch, const char* site) : dispatch_(dispatch), site_(site) {}
+    Starve(backend::Dispatch& dispatch, int layer, std::string site) : dispatch_(dispatch), layer_(layer), site_(std::move(site)) {}
     void after(backend::OpCall& call, backend::Device&) override {
-      if (call.site->layer == 3 && std::string(call.site->name) == site_) dispatch_.fail({Code::kResourceExhausted, "no scratch"});
+      if (call.site->layer == layer_ && std::string(call.site->name) == site_) dispatch_.fail({Code::kResourceExhausted, "no scratch"});
     }
 
    private:
     backend::Dispatch& dispatch_;
+    int layer_;
     std::string site_;
   };
   const Cut cut{"base_2", "golden/base", 2, Precision::kExact};
   const std::vector<TokenId> ids = GoldenFile(data_path("golden/base.safetensors")).tokens("ids.5");
   const Glm5NextConfig config = must(read_glm5_next_config(data_path(cut.directory)), "config").config;
   const Groups groups = groups_of(2);
+  const auto last = static_cast<int>(config.layers) - 1;
+  const std::vector<std::pair<int, const char*>> places = {
+      {3, "dsa.latents"}, {3, "moe.experts"}, {last, "mhc.ffn_out"}, {-1, "final.norm"}, {-1, "head.logits"}};
   std::array<std::vector<std::string>, 2> messages;
   std::array<std::vector<float>, 2> before, after;
   std::vector<std::thread> threads;
@@ -147,8 +152,8 @@ TEST(ShardFailure, IsThatOfAllRanksAndOfOneStep) {
       SequenceId sequence;
       before[rank] = rig.prefill(ids, {}, &sequence);
       rig.store().close(sequence);
-      for (const char* const site : {"dsa.latents", "moe.experts"}) {
-        Starve starve(rig.dispatch(), site);
+      for (const auto& [layer, site] : places) {
+        Starve starve(rig.dispatch(), layer, site);
         if (rank == 1) rig.dispatch().set_observer(&starve);
         const SequenceId lost = rig.open();
         must(rig.store().append(lost, 5, 0), "append");
@@ -163,8 +168,8 @@ TEST(ShardFailure, IsThatOfAllRanksAndOfOneStep) {
   }
   for (std::thread& thread : threads) thread.join();
   const std::string told = "rank 1 of 2 failed and has no part of a sum to give";
-  EXPECT_EQ(messages[0], (std::vector<std::string>{told, told}));
-  EXPECT_EQ(messages[1], (std::vector<std::string>{"no scratch", "no scratch"}));
+  EXPECT_EQ(messages[0], std::vector<std::string>(places.size(), told));
+  EXPECT_EQ(messages[1], std::vector<std::string>(places.size(), "no scratch"));
   for (size_t rank = 0; rank < 2; ++rank) EXPECT_TRUE(same_bits(after[rank], before[rank])) << "rank " << rank;
 }
 
