@@ -23,6 +23,9 @@ namespace {
 using config::Json;
 using weights::TensorEntry;
 
+// Raised with every change after which the same options give other bytes: shards of two kinds must not come together in one folder.
+constexpr int kGenerator = 1;
+
 constexpr const char* kCompanionFiles[] = {"tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "generation_config.json",
                                            "preprocessor_config.json"};
 
@@ -163,8 +166,8 @@ std::string shard_name(size_t index, size_t count) { return fmt::format("model-{
 
 /// Everything that the files depend on, on one line.
 std::string work_of(const SliceOptions& options, const Json& config) {
-  return fmt::format("random weights, {} layers, {} experts, {}, draw {}, shards of {} bytes, config {:016x}", options.layers, options.experts,
-                     options.fp8 ? "fp8" : "bf16", options.seed, options.shard_bytes, random_key(0, config.dump()));
+  return fmt::format("random weights {}, {} layers, {} experts, {}, draw {}, shards of {} bytes, config {:016x}", kGenerator, options.layers,
+                     options.experts, options.fp8 ? "fp8" : "bf16", options.seed, options.shard_bytes, random_key(0, config.dump()));
 }
 
 constexpr std::string_view kCard = R"(# A slice with random weights
@@ -225,7 +228,7 @@ Result<SliceReport> make_slice(const std::string& path, const SliceOptions& opti
         values.fill(shards[i].values[part], begin, out);
         return {};
       };
-      LATHE_TRY_VOID(weights::write_safetensors(work.folder() + "/" + name, shards[i].tensors, {}, fill, stream));
+      LATHE_TRY_VOID(weights::write_safetensors(work.folder() + "/" + name, {.tensors = shards[i].tensors, .fill = fill}, stream));
     }
     stream.done_before += shards[i].bytes;
   }

@@ -149,6 +149,13 @@ TEST_F(SliceTest, AnInterruptedOneGoesOn) {
   const auto mixed = make("out", other);
   ASSERT_FALSE(mixed.has_value());
   EXPECT_EQ(mixed.error().code, Code::kAlreadyExists);
+  // Nor by another generator: the number behind the first words.
+  const std::string file = base_ + "/out.part/work.txt";
+  const std::string work = base::read_file(file, 1 << 16).value();
+  ASSERT_TRUE(work.starts_with("random weights 1, ")) << work;
+  ASSERT_TRUE(base::write_file(file, "random weights 0, " + work.substr(18)).has_value());
+  EXPECT_EQ(make("out", options).error().code, Code::kAlreadyExists);
+  ASSERT_TRUE(base::write_file(file, work).has_value());
   uint64_t first = 0;
   const auto report = make_slice(base_ + "/out", options, [&](uint64_t done) { return first = first == 0 ? done : first, true; });
   ASSERT_TRUE(report.has_value()) << report.error().message;

@@ -50,12 +50,17 @@ std::string describe_shape(DType dtype, std::span<const int64_t> shape);
 
 using Metadata = std::span<const std::pair<std::string, std::string>>;
 
-/// Writes a file of tensors that are computed when they are due (stream.h). Names, dtypes and shapes of `tensors` count, their places do not: they are
-/// laid out by falling element size, then by name, so every one is aligned. `fill` knows a tensor by its place in `tensors`; pieces begin at multiples of
-/// 8 bytes. The file gets its name when it is whole.
+/// Tensors that are computed when they are due (stream.h). Only names, dtypes and shapes count of the entries; `fill` knows a tensor by its place among them.
+struct ComputedTensors {
+  std::span<const TensorEntry> tensors;
+  FillPart fill;
+  Metadata metadata = {};
+};
+
+/// Writes a file of them. They are laid out by falling element size, then by name, so every one is aligned; pieces begin at multiples of 8 bytes.
+/// The file gets its name when it is whole.
 /// Errors  invalid_argument (duplicate name, name "__metadata__"), those of stream_parts and OutputFile.
-Result<void> write_safetensors(const std::string& path, std::span<const TensorEntry> tensors, Metadata metadata, FillPart fill,
-                               const StreamOptions& options);
+Result<void> write_safetensors(const std::string& path, const ComputedTensors& computed, const StreamOptions& options);
 
 /// A tensor to be written; the view is contiguous, in host memory and stays valid until write_safetensors returns.
 struct NamedView {

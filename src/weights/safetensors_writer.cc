@@ -79,12 +79,12 @@ std::string make_header(std::span<const TensorEntry> tensors, std::span<const si
 
 }  // namespace
 
-Result<void> write_safetensors(const std::string& path, std::span<const TensorEntry> tensors, Metadata metadata, FillPart fill,
-                               const StreamOptions& options) {
+Result<void> write_safetensors(const std::string& path, const ComputedTensors& computed, const StreamOptions& options) {
+  const std::span<const TensorEntry> tensors = computed.tensors;
   LATHE_TRY_VOID(check_names(tensors));
   const std::vector<size_t> order = file_order(tensors);
   std::vector<StreamPart> parts = lay_out(tensors, order);
-  const std::string header = make_header(tensors, order, parts, metadata);
+  const std::string header = make_header(tensors, order, parts, computed.metadata);
   uint64_t size = header.size();
   for (StreamPart& part : parts) {
     part.offset += header.size();
@@ -92,7 +92,7 @@ Result<void> write_safetensors(const std::string& path, std::span<const TensorEn
   }
   LATHE_TRY(base::OutputFile file, base::OutputFile::create(path, size));
   LATHE_TRY_VOID(file.write_at(0, std::as_bytes(std::span(header))));
-  LATHE_TRY_VOID(stream_parts(file, parts, fill, options));
+  LATHE_TRY_VOID(stream_parts(file, parts, computed.fill, options));
   return file.commit();
 }
 
@@ -106,7 +106,7 @@ Result<void> write_safetensors(const std::string& path, std::span<const NamedVie
     std::memcpy(out.data(), static_cast<const std::byte*>(tensors[part].view.data) + begin, out.size());
     return {};
   };
-  return write_safetensors(path, entries, metadata, copy, {});
+  return write_safetensors(path, {.tensors = entries, .fill = copy, .metadata = metadata}, {});
 }
 
 }  // namespace lathe::weights

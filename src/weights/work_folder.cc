@@ -16,6 +16,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kWorkFile = "work.txt";
+constexpr const char* kLockFile = "work.lock";  // of its own: the work file is replaced as a whole, and a lock goes with the replaced one
 constexpr size_t kWorkBytes = 64u << 10;
 
 /// The path without slashes at its end, where a name is put behind it.
@@ -65,16 +66,18 @@ Result<WorkFolder> WorkFolder::open(const std::string& path, const std::string& 
   fs::create_directory(out.folder_, error);
   if (!base::is_directory(out.folder_))
     return err(Code::kUnavailable, "cannot create the folder '{}': {}", out.folder_, error ? error.message() : "there is a file of that name");
-  const std::string file = out.folder_ + "/" + kWorkFile;
-  LATHE_TRY(out.lock_, lock_file(file));
+  LATHE_TRY(out.lock_, lock_file(out.folder_ + "/" + kLockFile));
   if (out.lock_ < 0) return err(Code::kFailedPrecondition, "another process works in '{}'", out.folder_);
-  LATHE_TRY(const std::string before, base::read_file(file, kWorkBytes));
+  const std::string file = out.folder_ + "/" + kWorkFile;
+  std::string before;
+  if (base::file_exists(file)) {
+    LATHE_TRY(before, base::read_file(file, kWorkBytes));
+  }
   if (!before.empty() && before != work) {
     return err(Code::kAlreadyExists, "'{}' is unfinished work of another kind ({}): expected ({}), or remove it", out.folder_, before, work);
   }
   remove_halves(out.folder_);
-  if (before.empty() && ::pwrite(out.lock_, work.data(), work.size(), 0) != static_cast<ssize_t>(work.size()))
-    return err(Code::kUnavailable, "cannot write '{}': {}", file, std::strerror(errno));
+  if (before.empty()) LATHE_TRY_VOID(base::write_file(file, work));
   return out;
 }
 
@@ -92,7 +95,7 @@ Result<void> WorkFolder::finish() {
   std::error_code error;
   fs::rename(folder_, path_, error);
   if (error) return err(Code::kUnavailable, "cannot rename '{}' to '{}': {}", folder_, path_, error.message());
-  fs::remove(path_ + "/" + kWorkFile, error);
+  for (const char* const own : {kWorkFile, kLockFile}) fs::remove(path_ + "/" + own, error);
   return {};
 }
 

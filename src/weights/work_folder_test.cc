@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <sys/resource.h>
+
+#include <csignal>
 #include <filesystem>
 
 #include "base/file.h"
@@ -51,6 +54,40 @@ TEST_F(WorkFolderTest, GoesOnWhereItWasStopped) {
   EXPECT_TRUE(base::file_exists(path_ + "/whole"));
   EXPECT_EQ(std::distance(fs::directory_iterator(path_), {}), 2);
   EXPECT_FALSE(base::file_exists(path_ + ".part"));
+}
+
+/// Files of this process end after some bytes, as on a full disk.
+class ShortFiles {
+ public:
+  explicit ShortFiles(rlim_t bytes) {
+    old_handler_ = std::signal(SIGXFSZ, SIG_IGN);
+    getrlimit(RLIMIT_FSIZE, &old_);
+    const rlimit less{.rlim_cur = bytes, .rlim_max = old_.rlim_max};
+    setrlimit(RLIMIT_FSIZE, &less);
+  }
+  ~ShortFiles() {
+    setrlimit(RLIMIT_FSIZE, &old_);
+    std::signal(SIGXFSZ, old_handler_);
+  }
+  ShortFiles(const ShortFiles&) = delete;
+  ShortFiles& operator=(const ShortFiles&) = delete;
+
+ private:
+  rlimit old_{};
+  void (*old_handler_)(int) = nullptr;
+};
+
+TEST_F(WorkFolderTest, ADescriptionHalfWrittenIsNone) {
+  {
+    const ShortFiles full(3);
+    refused("a long description", Code::kUnavailable);
+  }
+  // What a process leaves that was killed while it wrote.
+  ASSERT_TRUE(base::write_file(path_ + ".part/work.txt.part123", "a lo").has_value());
+  auto folder = WorkFolder::open(path_, "another one");
+  ASSERT_TRUE(folder.has_value()) << folder.error().message;
+  ASSERT_TRUE(folder->finish().has_value());
+  EXPECT_TRUE(fs::is_empty(path_));
 }
 
 TEST_F(WorkFolderTest, RefusesOtherWork) {
