@@ -183,13 +183,13 @@ void declare_sampling(config::SettingRegistry& r) {
                     .value = 0,
                     .min = -2,
                     .max = 2,
-                    .help = "Subtracted once from ids of the answer.",
+                    .help = "Subtracted once from ids of the answer. Not given: the model's own default.",
                     .aliases = {"presence-penalty"}}));
   r.declare(number({.name = "sampling.frequency-penalty",
                     .value = 0,
                     .min = -2,
                     .max = 2,
-                    .help = "Subtracted from ids of the answer per occurrence.",
+                    .help = "Subtracted from ids of the answer per occurrence. Not given: the model's own default.",
                     .aliases = {"frequency-penalty"}}));
   r.declare(integer({.name = "sampling.max-tokens",
                      .unit = "tokens",

@@ -155,6 +155,8 @@ class GoodPaths(unittest.TestCase):
                 self.assertIn(key, setting)
             if setting["name"].startswith(("engine.", "sampling.", "log.")):
                 self.assertIn(setting["flag"], help_text)
+            # All of these can stand in generation_config.json, and the help says so.
+            self.assertEqual("the model's own default" in setting["help"], setting["name"].startswith("sampling.") and setting["name"] != "sampling.seed", setting)
         shown = json.dumps(self.lathe.json("config", "show", "--temp", "0.5", env={"LATHE_ENGINE_THREADS": "3"}))
         self.assertIn("0.5", shown)
         self.assertIn("environment", shown)
