@@ -118,18 +118,18 @@ __device__ __forceinline__ void half_pairs(unsigned four, unsigned* low, unsigne
 __device__ __forceinline__ const float* x_row(const ClusterX& from, int token, int channel) {
   return from.x + static_cast<int64_t>(from.index != nullptr ? from.index[token] / from.divisor : from.first + token) * from.stride + channel;
 }
-__device__ __forceinline__ bool x_aligned(const ClusterX& from) { return from.stride % 4 == 0 && reinterpret_cast<uintptr_t>(from.x) % 16 == 0; }
+__host__ __device__ inline bool x_aligned(const float* x, int64_t stride) { return stride % 4 == 0 && reinterpret_cast<uintptr_t>(x) % 16 == 0; }
 __device__ __forceinline__ float4 x_four(const float* x, bool aligned) { return aligned ? four_of(x) : make_float4(x[0], x[1], x[2], x[3]); }
 
 /// x of channels [begin, end) into shared memory (or memory) as bf16, in the order in which a lane's 16 bytes of a weight row meet the tensor core.
-/// By `warps` warps, of which this is number `warp`.
-template <int kTokens>
+/// By `warps` warps, of which this is number `warp`. kAligned: all rows of x begin at multiples of 16 bytes.
+template <int kTokens, bool kAligned = false>
 __device__ void stage_x(const ClusterX& from, int begin, int end, char* to, int warp, int warps) {
   constexpr int kEach = 8;
   constexpr int kChunk = 4 * kEach;
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int chunks = (end - begin + kChunk - 1) / kChunk;
-  const bool aligned = x_aligned(from);
+  const bool aligned = kAligned || x_aligned(from.x, from.stride);
   const int count = chunks * (kTokens / 8);
   constexpr int kTogether = 4;  // loads of several chunks on their way
   for (int first = warp; first < count; first += kTogether * warps) {
@@ -161,11 +161,11 @@ __device__ void stage_x(const ClusterX& from, int begin, int end, char* to, int 
 
 /// The same for FP8 weights: x is rounded to bf16 and kept as f16 times a power of two for 128 channels of a token, whose inverse goes to
 /// scales [128 channels][kTokens]. The largest of them is just below 2^15 then; what is 2^29 times smaller loses bits.
-template <int kTokens>
+template <int kTokens, bool kAligned = false>
 __device__ void stage_x_half(const ClusterX& from, int begin, int end, char* to, float* scales, int warp, int warps) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int blocks = (end - begin) / kClusterScaleBlock;
-  const bool aligned = x_aligned(from);
+  const bool aligned = kAligned || x_aligned(from.x, from.stride);
   for (int i = warp; i < blocks * (kTokens / 8); i += warps) {
     const int block = i % blocks;
     const int token = i / blocks * 8 + lane / 4;
@@ -186,13 +186,13 @@ __device__ void stage_x_half(const ClusterX& from, int begin, int end, char* to,
       const unsigned both = pack_two(low, high);
       return pack_two_half(__uint_as_float(both << 16) * factor, __uint_as_float(both & 0xFFFF0000u) * factor);
     };
+    // 16-byte rows of cores: a lane has every fourth four of 64 channels, one of each of their words.
 #pragma unroll
-    for (int j = 0; j < 8; ++j) {
-      const int four = j * 4 + lane % 4;  // channels of the block: word four % 4 of lane four / 4 % 4 of 64 channels
-      char* const place =
-          to + ((block * 2 + four / 16) * 4 + four % 4) * operand_bytes(kTokens) + i / blocks * 256 + lane / 4 * 16 + four / 4 % 4 * 4;
-      *reinterpret_cast<unsigned*>(place) = pack(v[j].x, v[j].y);
-      *reinterpret_cast<unsigned*>(place + 128) = pack(v[j].z, v[j].w);
+    for (int chunk = 0; chunk < 2; ++chunk) {
+      const float4* const u = v + chunk * 4;
+      char* const place = to + ((block * 2 + chunk) * 4 + lane % 4) * operand_bytes(kTokens) + i / blocks * 256 + lane / 4 * 16;
+      *reinterpret_cast<uint4*>(place) = {pack(u[0].x, u[0].y), pack(u[1].x, u[1].y), pack(u[2].x, u[2].y), pack(u[3].x, u[3].y)};
+      *reinterpret_cast<uint4*>(place + 128) = {pack(u[0].z, u[0].w), pack(u[1].z, u[1].w), pack(u[2].z, u[2].w), pack(u[3].z, u[3].w)};
     }
   }
 }

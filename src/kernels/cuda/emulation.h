@@ -60,6 +60,7 @@ inline int lane() { return static_cast<int>(thread_index.x + block_size.x * (thr
 #define __shared__ static
 #define __grid_constant__
 #define __launch_bounds__(...)
+#define __maxnreg__(...)
 #define threadIdx (::lathe::kernels::cuda::emulated::thread_index)
 #define blockIdx (::lathe::kernels::cuda::emulated::block_index)
 #define blockDim (::lathe::kernels::cuda::emulated::block_size)

@@ -15,14 +15,17 @@ namespace {
 template <bool kFp8, int kTokens_, int kAcross_, int kDown_>
 struct StreamShape {
   static constexpr int kTokens = kTokens_, kAcross = kAcross_, kDown = kDown_;
-  static constexpr int kWarps =
-      4 * kAcross * kDown;  // that multiply; one more asks for x, in a group of its own that leaves its registers to the others
+  static constexpr int kGroups = kAcross * kDown;
+  static constexpr int kWarps = 4 * kGroups;  // that multiply; one more asks for x, in a group of its own
   static constexpr int kWorkers = 32 * kWarps;
   static constexpr int kUsers = kWorkers + 32;
   static constexpr int kThreads = kWorkers + 128;
+  // Of a thread, when the kernel begins: so many leave room for a block of pack_x beside the product before. The loader's group gives some to the others.
+  static constexpr int kRegisters = 480 / (kGroups + 1);
   static constexpr int kLoaderRegisters = 24;
-  // A kernel begins with as many for all, by eights; more would be waited for in vain.
-  static constexpr int kRegisters = (512 / (kThreads / 128) / 8 * 8 * (kThreads / 128) - kLoaderRegisters) / (kAcross * kDown) / 8 * 8;
+  static constexpr int kWorkerRegisters = (480 - kLoaderRegisters) / kGroups / 8 * 8;
+  static_assert(kRegisters % 8 == 0);
+  static constexpr bool kAhead = !kFp8 || kTokens < 64;         // the next block's first half is made ready beside the products; registers allow it
   static constexpr int kRows = 64 * kAcross;                    // of a tile
   static constexpr int kBlockChannels = kFp8 ? 128 : 64;        // of a lane's weights at a time, 128 bytes a row
   static constexpr int kScales = kBlockChannels * kTokens * 2;  // where x's scales begin in a piece of x for them, after x
@@ -85,30 +88,36 @@ __device__ __forceinline__ StreamPlace stream_place() {
   return {static_cast<int>(threadIdx.x) % 32, warp, Shape::kDown == 1 ? 0 : group, (Shape::kAcross == 1 ? 0 : group) * 4 + warp % 4};
 }
 
-/// The next 128 bytes of a lane's rows times x. FP8: 128 channels, sums is written. BF16: 64 channels, added to sums if `add`.
-template <bool kFp8, class Shape, class Stream>
-__device__ __forceinline__ void stream_block(Stream& weights, const char* from, const Pieces<Shape>& x, float* sums, bool add) {
-  constexpr int kSteps = kHalfSteps<kFp8>;
-  constexpr int kStep = operand_bytes(Shape::kTokens);
-  const auto* const words = reinterpret_cast<const uint4*>(from);
+/// A block of weights, 128 bytes of a lane's rows, as A operands of products with a piece of x.
+template <bool kFp8, class Shape>
+struct StreamBlock {
+  static constexpr int kSteps = kHalfSteps<kFp8>;
+  const uint4* words;
   unsigned a[2 * kSteps][4];
-  half_operands<kFp8>(words[0], words[64], a);
-  const Operand operand = x.wait();
-  wgmma_begin();
+
+  /// Its first half, from the ring.
+  __device__ __forceinline__ void open(const char* from) {
+    words = reinterpret_cast<const uint4*>(from);
+    half_operands<kFp8>(words[0], words[64], a);
+  }
+  /// Begins the products of both halves, a group each. FP8: 128 channels, sums is written. BF16: 64 channels, added to sums if `add`.
+  template <class Stream>
+  __device__ __forceinline__ void multiply(Stream& weights, Operand x, float* sums, bool add) {
+    constexpr int kStep = operand_bytes(Shape::kTokens);
+    wgmma_begin();
 #pragma unroll
-  for (int i = 0; i < kSteps; ++i) wgmma<Shape::kTokens, kFp8>(sums, a[i], operand_after(operand, i * kStep), (!kFp8 && add) || i > 0);
-  wgmma_commit();
-  const uint4 low = words[32];
-  const uint4 high = words[96];
-  weights.ask();
-  half_operands<kFp8>(low, high, a + kSteps);
-  wgmma_begin();
+    for (int i = 0; i < kSteps; ++i) wgmma<Shape::kTokens, kFp8>(sums, a[i], operand_after(x, i * kStep), (!kFp8 && add) || i > 0);
+    wgmma_commit();
+    const uint4 low = words[32];
+    const uint4 high = words[96];
+    weights.ask();
+    half_operands<kFp8>(low, high, a + kSteps);
+    wgmma_begin();
 #pragma unroll
-  for (int i = kSteps; i < 2 * kSteps; ++i) wgmma<Shape::kTokens, kFp8>(sums, a[i], operand_after(operand, i * kStep), true);
-  wgmma_commit();
-  wgmma_wait<0>();
-  wgmma_results<Shape::kTokens / 2>(sums);
-}
+    for (int i = kSteps; i < 2 * kSteps; ++i) wgmma<Shape::kTokens, kFp8>(sums, a[i], operand_after(x, i * kStep), true);
+    wgmma_commit();
+  }
+};
 
 /// Sums of the groups, two segments each, to the outputs of a tile: through the memory of the ring, in which nothing is on its way.
 template <class Shape, class Work>
@@ -138,13 +147,28 @@ __device__ __forceinline__ void add_groups(const Work& work, const TileCursor& t
   part_barrier(2, Shape::kUsers);  // the ring may be filled again
 }
 
+/// Little code, since it runs once a tile and has to be fetched.
 template <class Shape, class Work>
 __device__ __forceinline__ void put_sums(const Work& work, const TileCursor& tile, const StreamPlace& at, const float* sums) {
   const ProductArgs& p = work.parts.part[tile.item];
   const int row = tile.tile * Shape::kRows + at.q * 16 + at.lane / 4;
   const int token = tile.tokens * Shape::kTokens + at.lane % 4 * 2;
+  float* y = p.y + token * p.y_stride + row;
+  float bias[2] = {-0.0f, -0.0f};  // what leaves every number as it is
+  bool there[2];
 #pragma unroll
-  for (int i = 0; i < Shape::kTokens / 2; ++i) Work::put(p, row + i % 4 / 2 * 8, token + i / 4 * 8 + i % 2, sums[i]);
+  for (int i = 0; i < 2; ++i) {
+    there[i] = row + 8 * i < p.weight.rows;
+    if (there[i] && p.bias.data != nullptr) bias[i] = element(p.bias, row + 8 * i);
+  }
+#pragma unroll
+  for (int j = 0; j < Shape::kTokens / 8; ++j) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      if (there[i / 2] && token + 8 * j + i % 2 < p.tokens) y[i % 2 * p.y_stride + i / 2 * 8] = sums[4 * j + i] + bias[i / 2];
+    }
+    y += 8 * p.y_stride;
+  }
 }
 
 /// The scales of a group's blocks: lane b has those of blocks b and b + 32.
@@ -195,7 +219,13 @@ __device__ __forceinline__ void multiply_tiles(const Work& work, const StreamPla
   Scales scales = scales_of(work, now, at, begin, tiles > 0 ? blocks : 0);
   part_barrier(3, Shape::kUsers);                                                     // the barriers of the ring are there
   const float none = cols > (kSegments - 1) * segment_channels(cols) ? -0.0f : 0.0f;  // a sum that segments are added to; empty ones are 0
+  StreamBlock<kFp8, Shape> here;
   int stage = 0;
+  const auto open = [&]() {
+    copies_wait<Shape::kStages - 1>();
+    here.open(weights.ring + stage * 2048);
+    stage = stage + 1 == Shape::kStages ? 0 : stage + 1;
+  };
   for (int tile = 0; tile < tiles; ++tile) {
     TileCursor after = now;
     Scales next_scales{1.0f, 1.0f};
@@ -204,19 +234,22 @@ __device__ __forceinline__ void multiply_tiles(const Work& work, const StreamPla
 #pragma unroll
     for (int j = 0; j < kCount; ++j) total[j] = none, acc[j] = 0;
     int in_segment = 0;
+    if (Shape::kAhead) open();
     for (int block = 0; block < blocks; ++block) {
-      copies_wait<Shape::kStages - 1>();
-      const char* const from = weights.ring + stage * 2048;
-      stage = stage + 1 == Shape::kStages ? 0 : stage + 1;
+      float sums[kCount];
+      if (!Shape::kAhead) open();
+      here.multiply(weights, x.wait(), kFp8 ? sums : acc, in_segment > 0);
+      if (Shape::kAhead && block + 1 < blocks) wgmma_wait<1>(), open();  // beside the second half
       if constexpr (kFp8) {
-        float sums[kCount];
-        const float scale = scales.at(block);
-        stream_block<kFp8, Shape>(weights, from, x, sums, false);
-        const Factors<Shape::kTokens> factors(scale, x.scales());
+        if (!Shape::kAhead) wgmma_wait<0>();
+        const Factors<Shape::kTokens> factors(scales.at(block), x.scales());
+        if (Shape::kAhead) wgmma_wait<0>();
+        wgmma_results<kCount>(sums);
 #pragma unroll
         for (int j = 0; j < kCount; ++j) acc[j] = fmaf(factors.of(j), sums[j], acc[j]);
       } else {
-        stream_block<kFp8, Shape>(weights, from, x, acc, in_segment > 0);
+        wgmma_wait<0>();
+        wgmma_results<kCount>(acc);
       }
       x.release();
       if (Shape::kDown == 1 ? ++in_segment < segment_blocks && block + 1 < blocks : ++in_segment != segment_blocks || block + 1 == blocks) continue;
@@ -235,7 +268,7 @@ __device__ __forceinline__ void multiply_tiles(const Work& work, const StreamPla
 }
 
 template <bool kFp8, class Shape>
-__global__ void __launch_bounds__(Shape::kThreads, 1) product_stream(const __grid_constant__ Parts parts, const char* packed) {
+__global__ void __maxnreg__(Shape::kRegisters) product_stream(const __grid_constant__ Parts parts, const char* packed) {
   LATHE_DYNAMIC_SHARED(char, shared);
   const ProductWork<kFp8, Shape::kTokens, Shape> work{parts};
   const StreamPlace at = stream_place<Shape>();
@@ -258,24 +291,30 @@ __global__ void __launch_bounds__(Shape::kThreads, 1) product_stream(const __gri
     wait_for_inputs();
     load_x<Shape>(work, first, tiles, cols, packed, shared);
   } else {
-    take_registers<Shape::kRegisters>();
+    take_registers<Shape::kWorkerRegisters>();
     multiply_tiles<kFp8, Shape>(work, at, first, tiles, cols, shared);
   }
 }
 
-/// A piece of a tile of tokens a block.
+/// A piece of x and 16 tokens a block: small enough to find room beside a product.
+constexpr int kPackTokens = 16;
+constexpr int kPackThreads = 4 * kPackTokens;
 template <bool kFp8, class Shape>
-__global__ void __launch_bounds__(256) pack_x(const __grid_constant__ ProductArgs p, char* to) {
+__global__ void __launch_bounds__(kPackThreads, 16) pack_x(const __grid_constant__ ProductArgs p, char* to) {
   launch_next(), wait_for_inputs();
-  const int warp = static_cast<int>(threadIdx.x) / 32;
-  const int begin = static_cast<int>(blockIdx.x) * Shape::kBlockChannels;
+  constexpr int kParts = Shape::kTokens / kPackTokens;
+  constexpr int kWarps = Shape::kTokens / 8;
+  const int warp = static_cast<int>(blockIdx.x) % kParts * (kWarps / kParts) + static_cast<int>(threadIdx.x) / 32;
+  const int number = static_cast<int>(blockIdx.x) / kParts;
+  const int begin = number * Shape::kBlockChannels;
   const int token = static_cast<int>(blockIdx.y) * Shape::kTokens;
   const ClusterX x{.x = p.x, .stride = p.x_stride, .index = nullptr, .divisor = 1, .first = token, .count = p.tokens - token};
-  char* const piece = to + (int64_t{gridDim.x} * blockIdx.y + blockIdx.x) * Shape::kPiece;
+  char* const piece = to + (int64_t{p.weight.cols / Shape::kBlockChannels} * static_cast<int>(blockIdx.y) + number) * Shape::kPiece;
   if constexpr (kFp8) {
-    stage_x_half<Shape::kTokens>(x, begin, begin + Shape::kBlockChannels, piece, reinterpret_cast<float*>(piece + Shape::kScales), warp, 8);
+    stage_x_half<Shape::kTokens, true>(x, begin, begin + Shape::kBlockChannels, piece, reinterpret_cast<float*>(piece + Shape::kScales), warp,
+                                       kWarps);
   } else {
-    stage_x<Shape::kTokens>(x, begin, begin + Shape::kBlockChannels, piece, warp, 8);
+    stage_x<Shape::kTokens, true>(x, begin, begin + Shape::kBlockChannels, piece, warp, kWarps);
   }
 }
 
@@ -288,38 +327,51 @@ void launch_shape(Parts& parts, const char* packed, void* stream) {
   LATHE_LAUNCH_CLUSTER(kernel, 1, dim3(blocks), dim3(Shape::kThreads), Shape::kShared, stream, parts, packed);
 }
 
+/// Whether groups had better share the rows: few rows, and channels that are eight whole segments. By the rows that a multiprocessor has at most.
+bool goes_down(const Parts& parts) {
+  if (parts.part[0].weight.cols % (kSegments * kClusterScaleBlock) != 0 || parts.part[0].tokens > 64) return false;
+  const auto rounds = [&](int rows) {
+    int tiles = 0;
+    for (int i = 0; i < parts.count; ++i) tiles += static_cast<int>(blocks_for(parts.part[i].rows, rows));
+    return (tiles + multiprocessors() - 1) / multiprocessors();
+  };
+  return 2 * rounds(192) > rounds(64);
+}
+/// Tokens of a tile. Sums of more than 32 FP8 tokens and two segments do not fit into the registers.
+int tile_tokens(const Parts& parts) {
+  const int tokens = parts.part[0].tokens;
+  if (tokens <= 16) return 16;
+  return tokens <= 32 || (parts.part[0].weight.type == Type::kF8 && goes_down(parts)) ? 32 : 64;
+}
+
 template <bool kFp8, int kTokens>
 void launch(Parts& parts, char* packed, void* stream) {
   const ProductArgs& first = parts.part[0];
   using Across = StreamShape<kFp8, kTokens, 3, 1>;
-  using Down = StreamShape<kFp8, kTokens, 1, 4>;
   const auto pack = pack_x<kFp8, Across>;
-  const dim3 grid(static_cast<unsigned>(first.weight.cols / Across::kBlockChannels), blocks_for(first.tokens, kTokens));
-  LATHE_LAUNCH_CLUSTER(pack, 1, grid, dim3(256), 0, stream, first, packed);
-  // Rows that a multiprocessor has at most, in tiles of 64. Parts of the channels have two whole segments each.
-  const auto rounds = [&](int rows) {
-    count_tiles(parts, rows, kTokens);
-    return (parts.units + multiprocessors() - 1) / multiprocessors();
-  };
-  if (first.weight.cols % (kSegments * kClusterScaleBlock) != 0 || 3 * rounds(192) <= rounds(64) + rounds(64) / 2)
-    return launch_shape<kFp8, Across>(parts, packed, stream);
-  launch_shape<kFp8, Down>(parts, packed, stream);
+  const dim3 grid(static_cast<unsigned>(first.weight.cols / Across::kBlockChannels * (kTokens / kPackTokens)), blocks_for(first.tokens, kTokens));
+  LATHE_LAUNCH_CLUSTER(pack, 1, grid, dim3(kPackThreads), 0, stream, first, packed);
+  if constexpr (!kFp8 || kTokens <= 32) {
+    if (goes_down(parts)) return launch_shape<kFp8, StreamShape<kFp8, kTokens, 1, 4>>(parts, packed, stream);
+  }
+  launch_shape<kFp8, Across>(parts, packed, stream);
 }
 template <bool kFp8>
 void launch_type(Parts& parts, char* packed, void* stream) {
-  const int tokens = parts.part[0].tokens;
-  if (tokens <= 16) return launch<kFp8, 16>(parts, packed, stream);
-  if (tokens <= 32) return launch<kFp8, 32>(parts, packed, stream);
-  launch<kFp8, 64>(parts, packed, stream);
+  switch (tile_tokens(parts)) {
+    case 16: return launch<kFp8, 16>(parts, packed, stream);
+    case 32: return launch<kFp8, 32>(parts, packed, stream);
+    default: return launch<kFp8, 64>(parts, packed, stream);
+  }
 }
 
 }  // namespace
 
 int64_t product_stream_bytes(const ProductArgs* args, int count) {
   const Parts parts = parts_of(args, count);
-  if (parts.count == 0 || parts.part[0].leaf_channels > 0) return 0;
+  if (parts.count == 0 || parts.part[0].leaf_channels > 0 || !x_aligned(parts.part[0].x, parts.part[0].x_stride)) return 0;
   const int tokens = parts.part[0].tokens;
-  const int tile = tokens <= 16 ? 16 : (tokens <= 32 ? 32 : 64);
+  const int tile = tile_tokens(parts);
   const int64_t cols = parts.part[0].weight.cols;
   return int64_t{blocks_for(tokens, tile)} * tile * (cols * 2 + (parts.part[0].weight.type == Type::kF8 ? cols / kClusterScaleBlock * 4 : 0));
 }
