@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/file.h"
+#include "text/chat_messages.h"
 #include "text/template_interpreter.h"
 #include "text/template_parser.h"
 
@@ -16,7 +17,6 @@ using jinja::Interpreter;
 using jinja::Value;
 
 constexpr std::string_view kSpecialTokens[] = {"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"};
-const config::JsonStyle kPythonStyle{.item_separator = ", ", .key_separator = ": ", .indent = -1, .ensure_ascii = false};
 
 /// The special tokens of a tokenizer_config.json as an object of strings; they stand there as strings or as objects with "content".
 Json special_tokens_of(const Json& tokenizer_config) {
@@ -32,49 +32,6 @@ Json special_tokens_of(const Json& tokenizer_config) {
 Result<std::shared_ptr<const jinja::Program>> parse_program(std::string_view source, const base::Limits& limits) {
   LATHE_TRY(jinja::Program program, jinja::parse_template(source, limits));
   return std::make_shared<const jinja::Program>(std::move(program));
-}
-
-bool has_string_arguments(const Json& function, bool wanted_objects) {
-  const Json* arguments = function.find("arguments");
-  return arguments != nullptr && (wanted_objects ? arguments->is_string() : arguments->is_object());
-}
-
-/// Arguments as an object or as JSON text. Text that is no JSON object stays: the template shows what the model once wrote.
-void convert_arguments(Json& function, bool to_object) {
-  const Json* arguments = function.find("arguments");
-  if (!to_object) {
-    function.set("arguments", Json(arguments->dump(kPythonStyle)));
-    return;
-  }
-  Result<Json> parsed = config::parse_json(arguments->as_string());
-  if (parsed && parsed->is_object()) function.set("arguments", std::move(*parsed));
-  if (arguments->is_string() && arguments->as_string().empty()) function.set("arguments", Json(Json::Object{}));
-}
-
-/// The function of a tool call, which may be wrapped as {"type": "function", "function": …}.
-Json* function_of(Json& call) {
-  if (!call.is_object()) return nullptr;
-  for (auto& [key, value] : call.as_object()) {
-    if (key == "function") return value.is_object() ? &value : nullptr;
-  }
-  return &call;
-}
-
-/// A list of text parts as one text, a newline between parts.
-Result<std::string> joined_text(const Json& parts, size_t index) {
-  std::string text;
-  bool first = true;
-  for (const Json& part : parts.as_array()) {
-    const Json* piece = part.is_string() ? &part : part.find("text");
-    if (piece == nullptr || !piece->is_string()) {
-      const Json* type = part.find("type");
-      return err(Code::kInvalidArgument, "message {}: the chat template takes text only, not a part of type '{}'", index,
-                 type != nullptr && type->is_string() ? type->as_string() : std::string(part.kind_name()));
-    }
-    if (!std::exchange(first, false)) text += '\n';
-    text += piece->as_string();
-  }
-  return text;
 }
 
 Json message(std::string_view role, Json content) {
@@ -161,51 +118,31 @@ Result<MarkedText> ChatTemplate::run(const jinja::Program& program, const Render
   }
   std::vector<Value> messages;
   if (input.messages != nullptr) {
-    if (!input.messages->is_array()) return err(Code::kInvalidArgument, "messages must be an array, not {}", input.messages->kind_name());
+    LATHE_TRY_VOID(check_messages(*input.messages));
     for (const Json& entry : input.messages->as_array()) {
-      LATHE_TRY(const std::optional<Json> changed, adapted(entry, messages.size()));
-      LATHE_TRY(Value converted, jinja::value_from_json(changed ? *changed : entry));
+      const auto changed = adapt_message(entry, form_);
+      if (!changed) return base::forward_error(changed, fmt::format("message {}", messages.size()));
+      LATHE_TRY(Value converted, jinja::value_from_json(*changed ? **changed : entry));
       messages.push_back(std::move(converted));
     }
   }
   interpreter.set_variable("messages", Value::list(std::move(messages)));
   Value tools(jinja::None{});
   if (input.tools != nullptr && !input.tools->is_null()) {
+    LATHE_TRY_VOID(check_tools(*input.tools));
     LATHE_TRY(tools, jinja::value_from_json(*input.tools));
   }
   interpreter.set_variable("tools", std::move(tools));
   interpreter.set_variable("add_generation_prompt", Value(input.add_generation_prompt));
   auto text = interpreter.run();
   if (text || interpreter.refused) return text;
+  if (input.messages != nullptr && form_.arguments == MessageForm::Arguments::kObject && text.error().code == Code::kInvalidArgument) {
+    const std::string place = unreadable_arguments(*input.messages);
+    if (!place.empty()) return err(Code::kInvalidArgument, "{} is no JSON object, which the chat template needs", place);
+  }
   text = base::file_content(std::move(text));  // the file is at fault, unless it says itself that the input is
   if (file_.empty()) return text;
   return base::forward_error(text, file_);
-}
-
-/// The message in the form that the template takes, or nothing if it has it already.
-Result<std::optional<Json>> ChatTemplate::adapted(const Json& entry, size_t index) const {
-  if (!entry.is_object()) return err(Code::kInvalidArgument, "message {} must be an object, not {}", index, entry.kind_name());
-  std::optional<Json> changed;
-  const Json* content = entry.find("content");
-  if (!content_parts_ && content != nullptr && content->is_array()) {
-    LATHE_TRY(std::string text, joined_text(*content, index));
-    changed = entry;
-    changed->set("content", Json(std::move(text)));
-  }
-  const Json* calls = entry.find("tool_calls");
-  if (calls == nullptr || !calls->is_array()) return changed;
-  Json converted = *calls;
-  bool any = false;
-  for (Json& call : converted.as_array()) {
-    Json* function = function_of(call);
-    if (function == nullptr || !has_string_arguments(*function, argument_objects_)) continue;
-    convert_arguments(*function, argument_objects_);
-    any = true;
-  }
-  if (!any) return changed;
-  if (!changed) changed = entry;
-  changed->set("tool_calls", std::move(converted));
-  return changed;
 }
 
 Result<MarkedText> ChatTemplate::render(const RenderInput& input) const {
@@ -234,7 +171,8 @@ void ChatTemplate::probe() {
   const std::string parts = rendered({message("user", Json(Json::Array{part}))});
   const bool printed_as_data = has(parts, "'type'") || has(parts, "\"type\"");
   // A template that refuses even plain text says nothing about parts.
-  content_parts_ = (has(parts, kWord) && !printed_as_data) || !has(rendered({message("user", Json(kWord))}), kWord);
+  const bool takes_parts = (has(parts, kWord) && !printed_as_data) || !has(rendered({message("user", Json(kWord))}), kWord);
+  form_.content = takes_parts ? MessageForm::Content::kParts : MessageForm::Content::kText;
 
   const auto with_call = [&](Json arguments) {
     Json function(Json::Object{});
@@ -252,8 +190,8 @@ void ChatTemplate::probe() {
   arguments.set("qxkey", "qxvalue");
   const std::string from_object = with_call(arguments);
   if (has(from_object, "qxvalue") && !has(from_object, "{'qxkey'")) return;
-  argument_objects_ = false;  // so that text is handed over as text
-  argument_objects_ = !has(with_call(Json(arguments.dump(kPythonStyle))), "qxvalue");
+  form_.arguments = MessageForm::Arguments::kText;  // so that text is handed over as text
+  if (!has(with_call(Json(arguments.dump())), "qxvalue")) form_.arguments = MessageForm::Arguments::kObject;
 }
 
 Result<MarkedText> ChatTemplate::render_effort(const std::string* effort) const {

@@ -4,7 +4,9 @@
 //
 // Units    bytes of UTF-8; times in seconds since 1970, UTC.
 // Errors   syntax: invalid_argument with the template's line; tags that need other templates: unimplemented; raise_exception: invalid_argument
-//          with its text; what fails while a template runs (unknown names, wrong kinds): data_loss with its file and line; more steps, output or nesting than base/limits.h allows: resource_exhausted.
+//          with its text; messages and tools that are not what they should be: invalid_argument with their place; what else fails while a
+//          template runs (unknown names, wrong kinds): data_loss with its file and line; more steps, output or nesting than base/limits.h
+//          allows: resource_exhausted.
 // Threads  a ChatTemplate is immutable: render from any number of threads.
 // Source   the behaviour of Jinja2 3.1 as the transformers library sets it up (trim_blocks, lstrip_blocks, loop controls, its own tojson,
 //          raise_exception, strftime_now); templates without {% include %}, {% block %}, recursive loops and autoescape.
@@ -19,6 +21,7 @@
 #include "base/limits.h"
 #include "base/result.h"
 #include "config/json.h"
+#include "text/chat_messages.h"
 #include "text/marked_text.h"
 
 namespace lathe::text {
@@ -64,8 +67,8 @@ class ChatTemplate {
   bool depends_on(const std::string& variable, const config::Json& a, const config::Json& b) const;
 
   /// Found out at load: are arguments of tool calls wanted as objects (else as JSON text), and may content be a list of parts?
-  bool takes_argument_objects() const { return argument_objects_; }
-  bool takes_content_parts() const { return content_parts_; }
+  bool takes_argument_objects() const { return form_.arguments == MessageForm::Arguments::kObject; }
+  bool takes_content_parts() const { return form_.content == MessageForm::Content::kParts; }
   /// The text of the template, of the default one where there are two.
   const std::string& source() const { return source_; }
 
@@ -74,7 +77,6 @@ class ChatTemplate {
   void probe();
   Result<MarkedText> run(const jinja::Program& program, const RenderInput& input, const base::Limits& limits) const;
   Result<MarkedText> render_probe(const RenderInput& input) const;
-  Result<std::optional<config::Json>> adapted(const config::Json& message, size_t index) const;
   Result<MarkedText> render_effort(const std::string* effort) const;
 
   base::Limits limits_;
@@ -83,8 +85,7 @@ class ChatTemplate {
   std::shared_ptr<const jinja::Program> program_;
   std::shared_ptr<const jinja::Program> tool_program_;  ///< null: the same as program_
   config::Json special_tokens_;
-  bool argument_objects_ = true;
-  bool content_parts_ = true;
+  MessageForm form_;
 };
 
 /// Parses and renders any template with any context object: for tests and fuzzing. Strings of the context are data.
