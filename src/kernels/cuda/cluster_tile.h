@@ -230,27 +230,35 @@ __device__ __forceinline__ int part_place(int r, int token) {
   }
 }
 
-/// A lane's weights on their way, 128 bytes of rows g and g + 8 at a time, tile after tile.
+/// A warp's weights on their way, 128 bytes of 16 rows at a time, tile after tile. A request has whole lines of four rows. In the ring the 16 bytes that a
+/// lane needs of a half of rows 0–7 or 8–15 lie side by side with those of the other lanes; those of second halves in pairs of rows swapped, so that
+/// neither the requests nor the readers meet in a bank.
 template <int kStages, class Work>
 struct WeightStream {
   const Work& work;
   TileCursor cursor;
   int tiles;  ///< to come, this one included
-  int block, blocks;
-  int offset;  ///< bytes of a row before the lane's own
-  int row;     ///< the lane's first of the tile
-  int stage;
-  char* ring;  ///< the lane's place in stage 0
-  RowsFrom rows;
-  const char* from[2];
+  int blocks;
+  int offset;  ///< bytes of a row before the warp's own
+  int row;     ///< the warp's first of the tile
+  char* ring;  ///< the warp's
+  int block = 0;
+  int stage = 0;
+  RowsFrom rows{};
+  const char* from = nullptr;
+  int after[3] = {};  ///< bytes from a lane's first row to its next ones
 
+  static __device__ __forceinline__ int lane() { return static_cast<int>(threadIdx.x) % 32; }
   __device__ __forceinline__ void begin_tile() {
-    from[0] = rows.at + (rows.left > 0 ? 0 : rows.left - 1) * rows.stride, from[1] = rows.at + min(8, rows.left - 1) * rows.stride;
+    const int first = min(0, rows.left - 1);
+    from = rows.at + first * rows.stride;
+#pragma unroll
+    for (int i = 0; i < 3; ++i) after[i] = (min(4 * i + 4, rows.left - 1) - first) * static_cast<int>(rows.stride);
   }
   __device__ __forceinline__ void open() {
     if (tiles <= 0) return;
-    rows = work.rows(cursor, row);
-    rows.at += offset;
+    rows = work.rows(cursor, row + lane() / 8);
+    rows.at += offset + lane() % 8 * 16;
     begin_tile();
   }
   /// Asks for as much as the ring holds.
@@ -261,10 +269,12 @@ struct WeightStream {
   }
   __device__ __forceinline__ void ask() {
     if (tiles > 0) {
-      char* const to = ring + stage * 2048;
+      const int half = lane() % 8 / 4;
+      char* const to = ring + stage * 2048 + half * 512 + (((lane() / 8 * 4 + lane() % 4) ^ (half * 4)) * 16);
+      __syncwarp();  // all lanes have read what lies there
 #pragma unroll
-      for (int i = 0; i < 4; ++i) copy_16(to + i * 512, from[i / 2] + i % 2 * 64);
-      from[0] += 128, from[1] += 128;
+      for (int i = 0; i < 4; ++i) copy_16(to + i / 2 * 1024 + i % 2 * 256, i == 0 ? from : from + after[i - 1]);
+      from += 128;
       stage = stage + 1 == kStages ? 0 : stage + 1;
       if (++block == blocks) {
         block = 0, --tiles;
@@ -278,7 +288,17 @@ struct WeightStream {
     }
     copies_commit();
   }
+  /// Waits for the oldest block; `at` is its stage.
+  __device__ __forceinline__ const char* wait(int at) const {
+    copies_wait<kStages - 1>();
+    __syncwarp();
+    return ring + at * 2048;
+  }
 };
+/// A lane's 16 bytes of a half of rows 0–7 (part 0) or 8–15 (part 1) of a block in the ring.
+__device__ __forceinline__ uint4 lane_weights(const char* block, int part, int half) {
+  return reinterpret_cast<const uint4*>(block + part * 1024 + half * 512)[(threadIdx.x % 32) ^ (half * 4u)];
+}
 
 /// Products of 16 channels in 64 bytes.
 template <bool kFp8>
@@ -315,17 +335,16 @@ __device__ __forceinline__ void multiply(const uint4* low, const uint4* high, Op
 /// The next 128 bytes of a lane's rows, times x: added to d, or written to it if FP8. Asks for the bytes that take their place in the ring.
 template <bool kFp8, int kTokens, class Stream>
 __device__ __forceinline__ void multiply_block(Stream& weights, const char* from, Operand operand, float* d) {
-  const auto* const words = reinterpret_cast<const uint4*>(from);  // every 512 bytes: low, low, high, high
   if constexpr (kTokens <= 32) {
-    const uint4 low[2] = {words[0], words[32]};
-    const uint4 high[2] = {words[64], words[96]};
+    const uint4 low[2] = {lane_weights(from, 0, 0), lane_weights(from, 0, 1)};
+    const uint4 high[2] = {lane_weights(from, 1, 0), lane_weights(from, 1, 1)};
     weights.ask();
     multiply<kFp8, kTokens, 2>(low, high, operand, d, !kFp8);
   } else {  // registers are scarce
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const uint4 low = words[half * 32];
-      const uint4 high = words[64 + half * 32];
+      const uint4 low = lane_weights(from, 0, half);
+      const uint4 high = lane_weights(from, 1, half);
       multiply<kFp8, kTokens, 1>(&low, &high, operand_after(operand, half * (kFp8 ? 4 : 2) * operand_bytes(kTokens)), d, !kFp8 || half > 0);
     }
     weights.ask();
@@ -480,17 +499,8 @@ __device__ __forceinline__ void cluster_tiles(const Work& work, TileCursor start
                                   reinterpret_cast<float*>(shared + Shape::kBarriers), 0};
   if (warp == 0) exchange.init();
   cluster_arrive();
-  WeightStream<Shape::kStages, Work> weights{work,
-                                             start,
-                                             blocks > 0 ? tiles : 0,
-                                             0,
-                                             blocks,
-                                             begin * (kFp8 ? 1 : 2) + lane % 4 * 16,
-                                             q * 16 + lane / 4,
-                                             0,
-                                             shared + Shape::kBarriers + Shape::kPartFloats * 4 + warp * Shape::kStages * 2048 + lane * 16,
-                                             {},
-                                             {nullptr, nullptr}};
+  char* const ring = shared + Shape::kBarriers + Shape::kPartFloats * 4 + warp * Shape::kStages * 2048;
+  WeightStream<Shape::kStages, Work> weights{work, start, blocks > 0 ? tiles : 0, blocks, begin * (kFp8 ? 1 : 2), q * 16, ring};
   weights.fill();
   // Lane b has the scale of the segment's block b; those of the next tile are on their way.
   const auto scale_of = [&](const TileCursor& c) {
@@ -518,8 +528,7 @@ __device__ __forceinline__ void cluster_tiles(const Work& work, TileCursor start
     float acc[kTokens / 2] = {};
     [[maybe_unused]] Nodes<kTree ? kTokens / 2 : 1> nodes;
     for (int block = 0; block < blocks; ++block) {
-      copies_wait<Shape::kStages - 1>();
-      const char* const from = weights.ring + stage * 2048;
+      const char* const from = weights.wait(stage);
       stage = stage + 1 == Shape::kStages ? 0 : stage + 1;
       add_block<kFp8, kTokens, kTree>(weights, from, operand_after(operand, block * kBlockChannels * kTokens * 2), scale, x.scales, block, acc,
                                       nodes);

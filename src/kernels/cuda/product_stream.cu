@@ -92,13 +92,13 @@ __device__ __forceinline__ StreamPlace stream_place() {
 template <bool kFp8, class Shape>
 struct StreamBlock {
   static constexpr int kSteps = kHalfSteps<kFp8>;
-  const uint4* words;
+  const char* bytes;
   unsigned a[2 * kSteps][4];
 
   /// Its first half, from the ring.
   __device__ __forceinline__ void open(const char* from) {
-    words = reinterpret_cast<const uint4*>(from);
-    half_operands<kFp8>(words[0], words[64], a);
+    bytes = from;
+    half_operands<kFp8>(lane_weights(from, 0, 0), lane_weights(from, 1, 0), a);
   }
   /// Begins the products of both halves, a group each. FP8: 128 channels, sums is written. BF16: 64 channels, added to sums if `add`.
   template <class Stream>
@@ -108,8 +108,8 @@ struct StreamBlock {
 #pragma unroll
     for (int i = 0; i < kSteps; ++i) wgmma<Shape::kTokens, kFp8>(sums, a[i], operand_after(x, i * kStep), (!kFp8 && add) || i > 0);
     wgmma_commit();
-    const uint4 low = words[32];
-    const uint4 high = words[96];
+    const uint4 low = lane_weights(bytes, 0, 1);
+    const uint4 high = lane_weights(bytes, 1, 1);
     weights.ask();
     half_operands<kFp8>(low, high, a + kSteps);
     wgmma_begin();
@@ -212,9 +212,8 @@ __device__ __forceinline__ void multiply_tiles(const Work& work, const StreamPla
   const int blocks = cols / Shape::kDown / Shape::kBlockChannels;
   const int begin = at.down * blocks * Shape::kBlockChannels;
   Pieces<Shape> x = pieces_of<Shape>(shared, at.down);
-  char* const ring = shared + Shape::kBarriers + Shape::kRing + at.warp * Shape::kStages * 2048 + at.lane * 16;
-  WeightStream<Shape::kStages, Work> weights{
-      work, now, tiles, 0, blocks, begin * (kFp8 ? 1 : 2) + at.lane % 4 * 16, at.q * 16 + at.lane / 4, 0, ring, {}, {nullptr, nullptr}};
+  char* const ring = shared + Shape::kBarriers + Shape::kRing + at.warp * Shape::kStages * 2048;
+  WeightStream<Shape::kStages, Work> weights{work, now, tiles, blocks, begin * (kFp8 ? 1 : 2), at.q * 16, ring};
   weights.fill();
   Scales scales = scales_of(work, now, at, begin, tiles > 0 ? blocks : 0);
   part_barrier(3, Shape::kUsers);                                                     // the barriers of the ring are there
@@ -222,8 +221,7 @@ __device__ __forceinline__ void multiply_tiles(const Work& work, const StreamPla
   StreamBlock<kFp8, Shape> here;
   int stage = 0;
   const auto open = [&]() {
-    copies_wait<Shape::kStages - 1>();
-    here.open(weights.ring + stage * 2048);
+    here.open(weights.wait(stage));
     stage = stage + 1 == Shape::kStages ? 0 : stage + 1;
   };
   for (int tile = 0; tile < tiles; ++tile) {
