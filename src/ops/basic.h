@@ -85,6 +85,8 @@ struct GeluParams {
 ///          possibly shorter. The x given holds leaves [leaf_begin, leaf_begin + ceil(K / leaf_channels)) of leaf_total.
 /// Output   y f32 [T, N]: the root; then all leaves must be present. y f32 [nodes, T, N]: one partial per node of
 ///          tree_cover(leaf_total, leaf_begin, leaf_end), ascending; bias must be absent.
+/// INT8     of an INT8 product (int8_product) leaves mean nothing: integers have the same sum in any order. Instead of f32 partials a rank gives
+///          y i32 [T, N], its sum of codes times codes; ranks add these, and scale_sums ends the product. bias must be absent then.
 struct MatmulPart {
   MatrixView weight;  ///< [N, K]
   View bias;          ///< absent, or [N]
@@ -98,20 +100,53 @@ struct MatmulPart {
 ///
 /// Numerics  The bits of y[t, n] depend on row t of x, row n of W and `compute` alone: not on T, on other rows, parts, threads or on where a shard begins in N.
 ///           Order of additions inside a leaf is the kernel's own; between leaves the tree.
+/// kInt8     x[t] becomes codes q with the scale s of its largest magnitude (tensor/quantised.h). The sum of q times the weight's codes is exact in int32
+///           (K ≤ kInt8ChannelsMax), then y = (f32(sum) · s) · weight scale (+ bias), each step rounded in f32: bit for bit the same in every kernel.
+///           A weight code of −128 is legal.
+/// kFp8      x[t] becomes E4M3 codes, one scale for each run of 128 channels; runs are counted from the first channel of x, and anew from the first of
+///           each leaf, so no cut splits one. Codes and scales are the same bits in every kernel. Sums are taken per run and weight block, scaled in f32
+///           and added in the kernel's own order; a tensor core may keep as few as 14 bits inside a run.
 struct MatmulParams {
   static constexpr OpId kId = OpId::kMatmul;
   static constexpr int kPartsMax = 8;
   View x;  ///< f32 [T, K]
+  View
+      x_amax{};  ///< absent, or f32 [T], kInt8 only: largest magnitude of the whole row where x holds some channels of it (row_amax, and the greatest over ranks)
   std::array<MatmulPart, kPartsMax> parts{};
   int32_t part_count = 0;
   Compute compute = Compute::kF32;
   template <class Self, class V>
   static void visit(Self& s, V& v) {
-    v.in("x", s.x);
+    v.in("x", s.x), v.in("x_amax", s.x_amax);
     for (int32_t i = 0; i < s.part_count; ++i) {
       auto& part = s.parts[static_cast<size_t>(i)];
       v.in("weight", part.weight), v.in("bias", part.bias), v.out("y", part.y);
     }
+  }
+};
+
+/// out[t] = max |x[t, c]|; 0 of no channel, NaN if one is NaN. The scale of an INT8 row that several ranks hold: each takes its own, the greatest counts.
+struct RowAmaxParams {
+  static constexpr OpId kId = OpId::kRowAmax;
+  View x;    ///< f32 [T, K]
+  View out;  ///< f32 [T]
+  template <class Self, class V>
+  static void visit(Self& s, V& v) {
+    v.in("x", s.x), v.out("out", s.out);
+  }
+};
+
+/// The end of an INT8 product whose channels were cut: y = (f32(sums) · s) · weight scale (+ bias), s = x_amax / 127 as in matmul. Bits of the uncut product.
+struct ScaleSumsParams {
+  static constexpr OpId kId = OpId::kScaleSums;
+  View sums;    ///< i32 [T, N]
+  View x_amax;  ///< f32 [T]
+  View scales;  ///< f32 [N, 1], of the weight
+  View bias;    ///< absent, or [N]
+  View y;       ///< f32 [T, N]
+  template <class Self, class V>
+  static void visit(Self& s, V& v) {
+    v.in("sums", s.sums), v.in("x_amax", s.x_amax), v.in("scales", s.scales), v.in("bias", s.bias), v.out("y", s.y);
   }
 };
 

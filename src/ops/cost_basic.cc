@@ -60,12 +60,29 @@ Cost cost(const GeluParams& p) {
 
 Cost cost(const MatmulParams& p) {
   Cost c;
-  c[Counter::kBytesRead] = bytes(p.x);
+  c[Counter::kBytesRead] = bytes(p.x) + bytes(p.x_amax);
   for (int32_t i = 0; i < p.part_count; ++i) {
     const MatmulPart& part = p.parts[static_cast<size_t>(i)];
     add_product(c, p.x.dim(0), part.weight, part.bias);
     c[Counter::kBytesWritten] += bytes(part.y);
   }
+  return c;
+}
+
+Cost cost(const RowAmaxParams& p) {
+  Cost c;
+  c[Counter::kBytesRead] = bytes(p.x);
+  c[Counter::kBytesWritten] = bytes(p.out);
+  return c;
+}
+
+Cost cost(const ScaleSumsParams& p) {
+  Cost c;
+  if (p.y.elements() == 0) return c;
+  add_weights(c, bytes(p.scales) + bytes(p.bias));
+  c[Counter::kBytesRead] += bytes(p.sums) + bytes(p.x_amax);
+  c[Counter::kBytesWritten] = bytes(p.y);
+  c[Counter::kFlops] = p.bias.present() ? p.y.elements() : 0;
   return c;
 }
 

@@ -72,6 +72,7 @@ struct KvB {
 };
 
 /// q'[t, h] = (W^K_h)ᵀ q[t, h].
+/// compute  here and below is kF32 or kBF16: the sum over W^K's rows meets another scale with every row, and the released formats keep kv_b in BF16.
 struct MlaAbsorbParams {
   static constexpr OpId kId = OpId::kMlaAbsorb;
   View q;  ///< f32 [T, H, nope]

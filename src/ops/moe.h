@@ -31,6 +31,8 @@ struct RouteParams {
 /// Output   y f32 [T, D]: the root (all experts present); or y f32 [nodes, T, D]: one partial per node of the cover, and present i32 [nodes, T] says
 ///          which nodes had a chosen expert (others are 0).
 /// Bits     of a row depend on that row alone.
+/// kInt8    and kFp8 turn rows of x into codes as matmul does, and the inner activation of each expert in the same way: one scale a row, or runs of 128.
+///          An expert is whole on its rank: nothing here takes the largest magnitude of an inner row from other ranks.
 struct MoeParams {
   static constexpr OpId kId = OpId::kMoe;
   View x;                      ///< f32 [T, D]

@@ -23,6 +23,8 @@ enum class OpId : uint8_t {
   kLayerNorm,
   kGelu,
   kMatmul,
+  kRowAmax,
+  kScaleSums,
   kSwiglu,
   kGateUp,
   kMhcIn,
@@ -85,11 +87,20 @@ struct MatrixStack {
   std::optional<int64_t> uniform_stride() const;
 };
 
-/// Precision of the multiply inputs; accumulation is FP32 in both.
+/// What multiplies the weights: activations as they are, rounded, or as 8-bit codes of their own. Accumulation is FP32, of INT8 codes INT32.
+/// The last two concern the matrices that fit them, and are kBF16 for all others: one call may mix formats.
 enum class Compute : uint8_t {
   kF32,   ///< exact mode: inputs as they are, weights dequantised exactly
-  kBF16,  ///< fast mode: activations rounded to BF16 (nearest even); weights BF16 or FP8 values, block scales applied to FP32 partial sums
+  kBF16,  ///< fast mode: activations rounded to BF16 (nearest even); weights BF16, FP8 or INT8 values, scales applied to FP32 partial sums
+  kInt8,  ///< matrices of i8: activations as INT8 codes, one scale a row
+  kFp8,   ///< matrices of f8_e4m3: activations as E4M3 codes, one scale for each run of 128 channels
 };
+
+/// Matrix `w` takes part in kInt8 or kFp8.
+inline bool int8_product(const MatrixView& w, Compute compute) { return compute == Compute::kInt8 && w.values.dtype == DType::kI8; }
+inline bool fp8_product(const MatrixView& w, Compute compute) { return compute == Compute::kFp8 && w.values.dtype == DType::kF8E4M3; }
+/// Most channels of an INT8 product: 127 · 128 · 2^17 < 2^31.
+inline constexpr int64_t kInt8ChannelsMax = int64_t{1} << 17;
 
 /// What the runtime knows about one op. Explicit table in registry.cc.
 struct OpInfo {

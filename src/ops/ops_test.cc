@@ -92,6 +92,55 @@ TEST(Validate, ScaleBlocks) {
   EXPECT_NE(message(validate(p)).find("expected an offset inside the block"), std::string::npos);
 }
 
+TEST(Validate, Int8Products) {
+  MatmulParams p = matmul(2, 200, 6);
+  p.compute = Compute::kInt8;
+  MatmulPart& part = p.parts[0];
+  part.weight.values.dtype = DType::kI8;
+  EXPECT_EQ(message(validate(p)), "matmul: weight of part 0 is i8[6, 200] without scales, expected one for each row");
+  part.weight.scales = f32({6, 1});
+  part.weight.block_rows = 1, part.weight.block_cols = 128;
+  EXPECT_NE(message(validate(p)).find("scale blocks of 1 x 128 from column 0 on, expected one scale for each row"), std::string::npos);
+  part.weight.block_cols = 200;
+  EXPECT_EQ(message(validate(p)), "");
+  part.weight.scales = f32({5, 1});
+  EXPECT_NE(message(validate(p)).find("scales is f32[5, 1], expected [row blocks = 6, column blocks = 1]"), std::string::npos);
+  part.weight.scales = f32({6, 1});
+  part.leaf_channels = 40, part.leaf_begin = 2, part.leaf_total = 9;
+  part.y = f32({3, 2, 6}, 2048);
+  EXPECT_EQ(message(validate(p)), "matmul: y of part 0 is f32[3, 2, 6]: partial sums of an INT8 product are i32 [T, N]");
+  part.y = make_view(memory + 2048, DType::kI32, {2, 6});
+  EXPECT_EQ(message(validate(p)), "");
+  part.bias = f32({6});
+  EXPECT_NE(message(validate(p)).find("partial sums"), std::string::npos);
+  part.bias = {};
+  part.leaf_begin = 0, part.leaf_total = 5;
+  p.compute = Compute::kBF16;
+  EXPECT_EQ(message(validate(p)), "matmul: y of part 0 is i32[2, 6], expected dtype f32") << "only an INT8 product has integer sums";
+  p.parts[0].y = f32({2, 6}, 2048);
+  p.x_amax = f32({2});
+  EXPECT_EQ(message(validate(p)), "matmul: x_amax is given, but only INT8 products take it");
+}
+
+TEST(Validate, AnInt8SumFits32Bits) {
+  MatmulParams p = matmul(1, kInt8ChannelsMax + 1, 1);
+  p.compute = Compute::kInt8;
+  p.parts[0].weight.values.dtype = DType::kI8;
+  p.parts[0].weight.scales = f32({1, 1});
+  p.parts[0].weight.block_rows = 1, p.parts[0].weight.block_cols = kInt8ChannelsMax + 1;
+  EXPECT_EQ(message(validate(p)), "matmul: weight of part 0 has 131073 channels, an INT8 product takes at most 131072");
+  p.compute = Compute::kF32;
+  EXPECT_EQ(message(validate(p)), "");
+}
+
+TEST(Validate, KvBNeverMeetsCodes) {
+  MlaAbsorbParams p{.q = f32({1, 2, 3}), .kv_b = {.matrix = {}, .nope = 3, .value = 5}, .compute = Compute::kFp8, .out = f32({1, 2, 6}, 2048)};
+  p.kv_b.matrix.values = f32({16, 6});
+  EXPECT_NE(message(validate(p)).find("expected f32 or bf16 for kv_b"), std::string::npos);
+  p.compute = Compute::kBF16;
+  EXPECT_EQ(message(validate(p)), "");
+}
+
 TEST(Validate, StreamsMayShareTheirRowsButOutMayNot) {
   MhcOutParams p;
   p.streams = f32({2, 4, 8});

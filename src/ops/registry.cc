@@ -29,6 +29,8 @@ constexpr std::array<OpInfo, kOpCount> kTable = {
     entry<LayerNormParams>("layer_norm"),
     entry<GeluParams>("gelu"),
     entry<MatmulParams>("matmul"),
+    entry<RowAmaxParams>("row_amax"),
+    entry<ScaleSumsParams>("scale_sums"),
     entry<SwigluParams>("swiglu"),
     entry<GateUpParams>("gate_up"),
     entry<MhcInParams>("mhc_in"),

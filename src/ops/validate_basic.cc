@@ -8,22 +8,28 @@ namespace {
 void require_eps(Validator& v, float eps) { v.require(eps >= 0, "eps is {}, expected at least 0", eps); }
 
 /// y of one product: root or one partial per node of the cover.
-void check_product(Validator& v, const MatmulPart& part, int32_t index, Dim& t, Dim& k) {
+void check_product(Validator& v, const MatmulPart& part, Compute compute, int32_t index, Dim& t, Dim& k) {
   const std::string weight = fmt::format("weight of part {}", index);
   const std::string y = fmt::format("y of part {}", index);
   Dim n{"N"};
   v.matrix(weight, part.weight, n, k);
   v.optional(fmt::format("bias of part {}", index), part.bias, kVectorTypes, {&n});
+  v.int8_channels(weight, part.weight, compute);
   if (!v.ok()) return;
+  const bool integers = int8_product(part.weight, compute) && part.y.dtype == DType::kI32;
+  v.require(!integers || !part.bias.present(), "part {} has a bias, but its y holds partial sums", index);
   v.require(part.leaf_channels >= 0, "{} has leaves of {} channels, expected at least 0", weight, part.leaf_channels);
   if (!v.ok()) return;
-  if (part.leaf_channels == 0) return v.view(y, part.y, kF32Only, {&t, &n});
+  if (part.leaf_channels == 0) return v.view(y, part.y, integers ? kI32Only : kF32Only, {&t, &n});
   const int64_t leaves = (k.size + part.leaf_channels - 1) / part.leaf_channels;
   const int64_t end = part.leaf_begin + leaves;
+  v.require(integers || part.y.rank == 2 || !int8_product(part.weight, compute), "{} is {}: partial sums of an INT8 product are i32 [T, N]", y,
+            describe(part.y));
   v.require(part.leaf_begin >= 0 && end <= part.leaf_total, "{} holds leaves [{}, {}) of {}", weight, part.leaf_begin, end, part.leaf_total);
   v.require(end == part.leaf_total || k.size % part.leaf_channels == 0,
             "{} ends inside leaf {} of {}: only the last leaf may be short (K = {}, {} channels a leaf)", weight, end - 1, part.leaf_total, k.size,
             part.leaf_channels);
+  if (integers) return v.view(y, part.y, kI32Only, {&t, &n});
   if (part.y.rank == 2) {
     v.require(leaves == part.leaf_total, "{} is the root, but {} holds {} of {} leaves", y, weight, leaves, part.leaf_total);
     return v.view(y, part.y, kF32Only, {&t, &n});
@@ -103,11 +109,34 @@ Result<void> validate(const MatmulParams& p) {
   v.view("x", p.x, kF32Only, {&t, &k});
   v.require(1 <= p.part_count && p.part_count <= MatmulParams::kPartsMax, "there are {} parts, expected 1 to {}", p.part_count,
             MatmulParams::kPartsMax);
+  v.optional("x_amax", p.x_amax, kF32Only, {&t});
+  v.require(!p.x_amax.present() || p.compute == Compute::kInt8, "x_amax is given, but only INT8 products take it");
   for (int32_t i = 0; v.ok() && i < p.part_count; ++i) {
     const MatmulPart& part = p.parts[static_cast<size_t>(i)];
-    check_product(v, part, i, t, k);
+    check_product(v, part, p.compute, i, t, k);
     v.distinct("y", part.y, "x", p.x);
   }
+  return v.done();
+}
+
+Result<void> validate(const RowAmaxParams& p) {
+  Validator v("row_amax");
+  Dim t{"T"}, k{"K"};
+  v.view("x", p.x, kF32Only, {&t, &k});
+  v.view("out", p.out, kF32Only, {&t});
+  v.distinct("out", p.out, "x", p.x);
+  return v.done();
+}
+
+Result<void> validate(const ScaleSumsParams& p) {
+  Validator v("scale_sums");
+  Dim t{"T"}, n{"N"}, one{"", 1};
+  v.view("sums", p.sums, kI32Only, {&t, &n});
+  v.view("x_amax", p.x_amax, kF32Only, {&t});
+  v.view("scales", p.scales, kF32Only, {&n, &one});
+  v.optional("bias", p.bias, kVectorTypes, {&n});
+  v.view("y", p.y, kF32Only, {&t, &n});
+  v.distinct("y", p.y, "sums", p.sums);
   return v.done();
 }
 
@@ -127,6 +156,7 @@ Result<void> validate(const GateUpParams& p) {
   v.view("x", p.x, kF32Only, {&t, &k});
   v.matrix("gate", p.gate, i, k);
   v.matrix("up", p.up, i, k);
+  v.int8_channels("gate", p.gate, p.compute), v.int8_channels("up", p.up, p.compute);
   v.optional("gate_bias", p.gate_bias, kVectorTypes, {&i});
   v.optional("up_bias", p.up_bias, kVectorTypes, {&i});
   v.view("out", p.out, kF32Only, {&t, &i});

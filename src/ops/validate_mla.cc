@@ -5,7 +5,8 @@ namespace lathe::ops {
 namespace {
 
 /// Head rows of kv_b; binds H, nope, value and R.
-void check_kv_b(Validator& v, const KvB& kv_b, Dim& h, Dim& r) {
+void check_kv_b(Validator& v, const KvB& kv_b, Compute compute, Dim& h, Dim& r) {
+  v.require(compute == Compute::kF32 || compute == Compute::kBF16, "compute makes codes of activations, expected f32 or bf16 for kv_b");
   v.require(kv_b.nope > 0 && kv_b.value > 0, "kv_b has {} key and {} value rows a head, expected at least 1", kv_b.nope, kv_b.value);
   if (!v.ok()) return;
   Dim rows{"H·(nope + value)", h.size * (kv_b.nope + kv_b.value)};
@@ -66,7 +67,7 @@ Result<void> validate(const MlaAbsorbParams& p) {
   Validator v("mla_absorb");
   Dim t{"T"}, h{"H"}, nope{"nope", p.kv_b.nope}, r{"R"};
   v.view("q", p.q, kF32Only, {&t, &h, &nope});
-  check_kv_b(v, p.kv_b, h, r);
+  check_kv_b(v, p.kv_b, p.compute, h, r);
   v.view("out", p.out, kF32Only, {&t, &h, &r});
   v.distinct("out", p.out, "q", p.q);
   return v.done();
@@ -90,7 +91,7 @@ Result<void> validate(const MlaUnabsorbParams& p) {
   Validator v("mla_unabsorb");
   Dim t{"T"}, h{"H"}, r{"R"}, value{"value", p.kv_b.value};
   v.view("z", p.z, kF32Only, {&t, &h, &r});
-  check_kv_b(v, p.kv_b, h, r);
+  check_kv_b(v, p.kv_b, p.compute, h, r);
   v.view("out", p.out, kF32Only, {&t, &h, &value});
   v.distinct("out", p.out, "z", p.z);
   return v.done();
@@ -100,7 +101,7 @@ Result<void> validate(const MlaExpandedParams& p) {
   Validator v("mla_expanded");
   Dim t{"T"}, h{"H"}, nope{"nope", p.kv_b.nope}, value{"value", p.kv_b.value}, r{"R"}, s{"S"};
   v.view("q", p.q, kF32Only, {&t, &h, &nope});
-  check_kv_b(v, p.kv_b, h, r);
+  check_kv_b(v, p.kv_b, p.compute, h, r);
   v.ragged(p.batch, s);
   v.paged("latents", p.latents, s, r);
   check_selection(v, p.selection, t);

@@ -34,6 +34,9 @@ Result<void> validate(const MoeParams& p) {
   const int64_t end = p.expert_begin + int64_t{p.gate.count};
   v.require(p.expert_begin >= 0 && end <= p.experts_total, "it holds experts [{}, {}) of {}", p.expert_begin, end, p.experts_total);
   if (!v.ok()) return v.done();
+  for (const MatrixStack* stack : {&p.gate, &p.up, &p.down}) {
+    for (int32_t e = 0; e < stack->count; ++e) v.int8_channels(fmt::format("matrix of expert {}", e), stack->items[e], p.compute);
+  }
   if (p.y.rank == 2) {
     v.view("y", p.y, kF32Only, {&t, &d});
     v.require(count.size == p.experts_total, "y is the root, but only {} of {} experts are held", count.size, p.experts_total);

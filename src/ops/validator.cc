@@ -76,7 +76,13 @@ void Validator::view(const std::string& name, const View& v, Types types, std::i
 
 void Validator::matrix(const std::string& name, const MatrixView& m, Dim& rows, Dim& cols) {
   view(name, m.values, kMatrixTypes, {&rows, &cols});
+  if (!ok()) return;
+  const bool codes = m.values.dtype == DType::kI8;
+  require(!codes || m.scaled(), "{} is {} without scales, expected one for each row", name, describe(m.values));
   if (!ok() || !m.scaled()) return;
+  require(!codes || (m.block_rows == 1 && m.col_offset + m.cols() <= m.block_cols),
+          "{} is {} with scale blocks of {} x {} from column {} on, expected one scale for each row", name, describe(m.values), m.block_rows,
+          m.block_cols, m.col_offset);
   require(m.block_rows > 0 && m.block_cols > 0, "{} has scale blocks of {} x {}, expected at least 1 x 1", name, m.block_rows, m.block_cols);
   if (!ok()) return;
   require(0 <= m.row_offset && m.row_offset < m.block_rows && 0 <= m.col_offset && m.col_offset < m.block_cols,
@@ -90,6 +96,11 @@ void Validator::matrix(const std::string& name, const MatrixView& m, Dim& rows, 
 
 void Validator::unscaled(const std::string& name, const MatrixView& m) {
   require(!m.scaled(), "{} has block scales, expected a matrix without", name);
+}
+
+void Validator::int8_channels(const std::string& name, const MatrixView& m, Compute compute) {
+  if (!ok() || !int8_product(m, compute)) return;
+  require(m.cols() <= kInt8ChannelsMax, "{} has {} channels, an INT8 product takes at most {}", name, m.cols(), kInt8ChannelsMax);
 }
 
 void Validator::stack(const std::string& name, const MatrixStack& s, Dim& count, Dim& rows, Dim& cols) {

@@ -27,7 +27,8 @@ constexpr Types type(DType dtype) { return 1u << static_cast<unsigned>(dtype); }
 inline constexpr Types kF32Only = type(DType::kF32);
 inline constexpr Types kI32Only = type(DType::kI32);
 inline constexpr Types kVectorTypes = type(DType::kF32) | type(DType::kBF16);
-inline constexpr Types kMatrixTypes = kVectorTypes | type(DType::kF16) | type(DType::kF8E4M3);
+inline constexpr Types kCodeTypes = type(DType::kI8) | type(DType::kF8E4M3);
+inline constexpr Types kMatrixTypes = kVectorTypes | type(DType::kF16) | kCodeTypes;
 
 /// How the axes of a view may lie in memory. The last axis is contiguous in all of them.
 enum class Layout : uint8_t {
@@ -46,6 +47,8 @@ class Validator {
   }
   void matrix(const std::string& name, const MatrixView& m, Dim& rows, Dim& cols);
   void unscaled(const std::string& name, const MatrixView& m);
+  /// An INT8 product of that many channels: the sum must fit an int32.
+  void int8_channels(const std::string& name, const MatrixView& m, Compute compute);
   void stack(const std::string& name, const MatrixStack& s, Dim& count, Dim& rows, Dim& cols);
   /// begin, start; S is the number of sequences.
   void ragged(const Ragged& batch, Dim& sequences);

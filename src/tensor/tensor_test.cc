@@ -6,6 +6,7 @@
 
 #include "tensor/argmax.h"
 #include "tensor/dtype.h"
+#include "tensor/quantised.h"
 #include "tensor/shard.h"
 #include "tensor/view.h"
 
@@ -131,6 +132,70 @@ TEST(Argmax, FirstOfTheGreatest) {
       if (at > 0) values[at - 1] = kNan;
       EXPECT_EQ(argmax(values), static_cast<int64_t>(at)) << size;
     }
+TEST(Quantised, CodesAreTheNearestAndTiesGoToEven) {
+  const float x[] = {-127, 0.5f, 1.5f, 2.5f, -0.5f, 126.5f, 3.0f};
+  int8_t codes[7];
+  float scale = 0;
+  quantise_row(x, 7, DType::kI8, codes, &scale);
+  EXPECT_EQ(scale, 1.0f);
+  const int want[] = {-127, 0, 2, 2, 0, 126, 3};
+  for (size_t i = 0; i < 7; ++i) EXPECT_EQ(codes[i], want[i]) << x[i];
+  const float y[] = {448, 1.0625f, 1.1875f, -0x1p-10f, 0x1.8p-9f};
+  uint8_t f8[5];
+  quantise_row(y, 5, DType::kF8E4M3, f8, &scale);
+  EXPECT_EQ(scale, 1.0f);
+  const float near[] = {448, 1, 1.25f, -0.0f, 0x1p-8f};
+  for (size_t i = 0; i < 5; ++i) EXPECT_EQ(f8e4m3_to_float(f8[i]), near[i]) << y[i];
+}
+
+TEST(Quantised, EachRunHasItsScaleAndTheLastMayBeShort) {
+  std::vector<float> x(300, 1.0f);
+  x[5] = 254, x[200] = -12.7f, x[299] = 0;
+  std::vector<int8_t> codes(300);
+  std::vector<float> scales(3);
+  quantise_row(x.data(), 300, DType::kI8, codes.data(), scales.data());
+  EXPECT_EQ(scales, (std::vector<float>{254.0f / 127, 12.7f / 127, 1.0f / 127}));
+  EXPECT_EQ(codes[5], 127);
+  EXPECT_EQ(codes[6], 0) << "half a step: to even";
+  EXPECT_EQ(codes[200], -127);
+  EXPECT_EQ(codes[298], 127);
+  EXPECT_EQ(codes[299], 0);
+}
+
+TEST(Quantised, ErrorIsHalfAStepAtMost) {
+  std::mt19937 random(5);
+  std::normal_distribution<float> normal(0, 3);
+  for (int trial = 0; trial < 50; ++trial) {
+    std::vector<float> x(128);
+    for (float& v : x) v = normal(random) * std::ldexp(1.0f, trial - 25);
+    std::vector<int8_t> codes(128);
+    float scale = 0;
+    quantise_row(x.data(), 128, DType::kI8, codes.data(), &scale);
+    for (size_t i = 0; i < 128; ++i) EXPECT_LE(std::fabs(x[i] - static_cast<float>(codes[i]) * scale), 0.5001f * scale);
+  }
+}
+
+TEST(Quantised, ZerosSubnormalsAndWhatIsNotFinite) {
+  for (const DType type : {DType::kI8, DType::kF8E4M3}) {
+    uint8_t codes[3];
+    float scale = 7;
+    const auto quantise = [&](float a, float b, float c) {
+      const float x[] = {a, b, c};
+      quantise_row(x, 3, type, codes, &scale);
+      return load_as_float(type, codes, 0);
+    };
+    EXPECT_EQ(quantise(0, -0.0f, 0), 0);
+    EXPECT_EQ(scale, 0);
+    EXPECT_EQ(quantise(0x1p-101f, 0x1p-140f, 0), 0);
+    EXPECT_EQ(scale, 0) << "below the least amax";
+    EXPECT_EQ(quantise(kAmaxMin, 0, 0), code_max(type));
+    EXPECT_GT(scale, 0x1p-126f);
+    EXPECT_EQ(quantise(1, std::nanf(""), 2), 0);
+    EXPECT_TRUE(std::isnan(scale));
+    EXPECT_EQ(quantise(1, -INFINITY, 2), 0);
+    EXPECT_TRUE(std::isnan(scale));
+    EXPECT_EQ(quantise(0x1.fffffep127f, 1, 0), code_max(type));
+    EXPECT_TRUE(std::isfinite(scale));
   }
 }
 

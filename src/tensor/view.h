@@ -61,10 +61,11 @@ std::string describe(const View& view);
 /// A weight matrix [rows, cols] as stored: y = W x. Optional block scales: element (i, j) is value · scale[(i + row_offset) / block_rows, (j + col_offset) / block_cols].
 /// A shard may begin inside a scale block: row_offset and col_offset are its distance from the block's start (0 ≤ offset < block).
 struct MatrixView {
-  View values;             ///< [rows, cols], cols contiguous; f32, bf16, f16 or f8_e4m3
+  View values;             ///< [rows, cols], cols contiguous; f32, bf16, f16, f8_e4m3, or i8 with one scale a row
   View scales;             ///< absent, or f32 [row blocks, col blocks], cols contiguous
-  int32_t block_rows = 0;  ///< 128 for the released FP8 format
-  int32_t block_cols = 0;
+  int32_t block_rows = 0;  ///< 128 for the released FP8 format, 1 for i8
+  int32_t block_cols =
+      0;  ///< 128 for the released FP8 format; for i8 the columns of the whole matrix, so that every column shard has the row's scale
   int32_t row_offset = 0;
   int32_t col_offset = 0;
 

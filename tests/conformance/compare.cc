@@ -45,6 +45,7 @@ double value(const View& view, int64_t offset) {
 }
 
 uint32_t bits(const View& view, int64_t offset) {
+  if (tensor::dtype_bytes(view.dtype) == 1) return static_cast<const uint8_t*>(view.data)[offset];
   if (tensor::dtype_bytes(view.dtype) == 2) return static_cast<const uint16_t*>(view.data)[offset];
   return static_cast<const uint32_t*>(view.data)[offset];
 }
@@ -59,6 +60,14 @@ bool within(const ops::cases::Tolerance& t, double got, double want, double larg
     return (std::isnan(got) && std::isnan(want)) || got == want;
   }
   return std::abs(got - want) <= t.absolute + t.relative * std::abs(want) + t.scaled * largest;
+}
+
+/// What is rounded to a narrow type may land beside.
+void add_neighbour(ops::cases::Tolerance& tolerance, DType dtype) {
+  if (dtype == DType::kBF16) tolerance.relative += 0x1p-7;
+  if (dtype == DType::kF16) tolerance.relative += 0x1p-10, tolerance.absolute += 0x1p-24;
+  if (dtype == DType::kF8E4M3) tolerance.relative += 0x1p-3, tolerance.absolute += 0x1p-9;
+  if (dtype == DType::kI8) tolerance.absolute += 1;
 }
 
 }  // namespace
@@ -79,7 +88,7 @@ std::string compare(const Case& item, Problem& reference, Problem& got) {
     });
     ops::cases::Tolerance tolerance = item.tolerance;
     if (w.view.dtype == DType::kI32 || exact) tolerance = {.same_class = item.tolerance.same_class};
-    if (w.view.dtype == DType::kBF16 && !exact) tolerance.relative += 0x1p-7;  // a neighbour
+    if (!exact) add_neighbour(tolerance, w.view.dtype);
     std::string wrong;
     ops::cases::each_element(w.view, [&](int64_t at) {
       const double a = value(have[i].view, at);

@@ -111,7 +111,18 @@ TEST_P(WithoutOp, StillRight) {
   EXPECT_NE(refused.error().message.find(called), std::string::npos) << refused.error().message;
 }
 
-INSTANTIATE_TEST_SUITE_P(EveryOp, WithoutOp, testing::Range(0, ops::kOpCount),
+/// All but those that a whole model does not call: the ends of cut INT8 products.
+std::vector<int> called_ops() {
+  std::vector<int> out;
+  for (int op = 0; op < ops::kOpCount; ++op) {
+    const auto id = static_cast<ops::OpId>(op);
+    if (id == ops::OpId::kRowAmax || id == ops::OpId::kScaleSums) continue;
+    out.push_back(op);
+  }
+  return out;
+}
+
+INSTANTIATE_TEST_SUITE_P(EveryOp, WithoutOp, testing::ValuesIn(called_ops()),
                          [](const auto& test) { return std::string(ops::op_info(static_cast<ops::OpId>(test.param)).name); });
 
 }  // namespace

@@ -12,7 +12,7 @@ using ops::OpId;
   ops::Variant { op, name, supports, kernel, kernel##_counted }
 /// The ops that every base level has.
 #define LATHE_LEVEL(name, level)                                                                                                                    \
-  LATHE_VARIANT(OpId::kMatmul, name, matmul_##level, supports_all), LATHE_VARIANT(OpId::kGateUp, name, gate_up_##level, supports_all),              \
+  LATHE_VARIANT(OpId::kMatmul, name, matmul_##level, supports_matmul), LATHE_VARIANT(OpId::kGateUp, name, gate_up_##level, supports_gate_up),       \
       LATHE_VARIANT(OpId::kMoe, name, moe_##level, supports_moe), LATHE_VARIANT(OpId::kShortConv, name, short_conv_##level, supports_short_conv),   \
       LATHE_VARIANT(OpId::kKdaGate, name, kda_gate_##level, supports_all),                                                                          \
       LATHE_VARIANT(OpId::kKdaRecurrence, name, kda_recurrence_##level, supports_all),                                                              \
@@ -23,10 +23,10 @@ using ops::OpId;
       LATHE_VARIANT(OpId::kWriteLatents, name, write_latents_##level, supports_all),                                                                \
       LATHE_VARIANT(OpId::kStreamMean, name, stream_mean_##level, supports_stream_mean),                                                            \
       LATHE_VARIANT(OpId::kMhcIn, name, mhc_in_##level, supports_mhc_in), LATHE_VARIANT(OpId::kMhcOut, name, mhc_out_##level, supports_mhc_out),    \
-      LATHE_VARIANT(OpId::kMlaAbsorb, name, mla_absorb_##level, supports_all),                                                                      \
+      LATHE_VARIANT(OpId::kMlaAbsorb, name, mla_absorb_##level, supports_absorb),                                                                   \
       LATHE_VARIANT(OpId::kMlaAttend, name, mla_attend_##level, supports_all),                                                                      \
-      LATHE_VARIANT(OpId::kMlaUnabsorb, name, mla_unabsorb_##level, supports_all),                                                                  \
-      LATHE_VARIANT(OpId::kMlaExpanded, name, mla_expanded_##level, supports_all),                                                                  \
+      LATHE_VARIANT(OpId::kMlaUnabsorb, name, mla_unabsorb_##level, supports_unabsorb),                                                             \
+      LATHE_VARIANT(OpId::kMlaExpanded, name, mla_expanded_##level, supports_expanded),                                                             \
       LATHE_VARIANT(OpId::kIndexSelect, name, index_select_##level, supports_all),                                                                  \
       LATHE_VARIANT(OpId::kVisionRope, name, vision_rope_##level, supports_all),                                                                    \
       LATHE_VARIANT(OpId::kVisionAttend, name, vision_attend_##level, supports_all),                                                                \

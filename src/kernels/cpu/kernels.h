@@ -49,7 +49,9 @@ LATHE_DECLARE_KERNEL(mla_expanded_avx512bf16);
 
 // What they can run (supports.cc).
 bool supports_all(const void* params);
+bool supports_matmul(const void* params);
 bool supports_matmul_pairs(const void* params);
+bool supports_gate_up(const void* params);
 bool supports_gate_up_pairs(const void* params);
 bool supports_moe(const void* params);
 bool supports_moe_pairs(const void* params);
@@ -58,6 +60,9 @@ bool supports_mhc_in(const void* params);
 bool supports_mhc_out(const void* params);
 bool supports_stream_mean(const void* params);
 bool supports_index_keys(const void* params);
+bool supports_absorb(const void* params);
+bool supports_unabsorb(const void* params);
+bool supports_expanded(const void* params);
 bool supports_unabsorb_pairs(const void* params);
 bool supports_expanded_pairs(const void* params);
 

@@ -1,4 +1,6 @@
 // Which problems each kernel can run. Never a question of the number of tokens or sequences: it is asked once per call site.
+#include <algorithm>
+
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/row_isa.h"
 #include "ops/basic.h"
@@ -13,28 +15,41 @@ namespace {
 /// Weights that BF16 products multiply exactly.
 bool pairs_possible(const MatrixView& weight) { return weight.values.dtype == DType::kBF16 || weight.values.dtype == DType::kF8E4M3; }
 
+/// No codes on either side that these kernels cannot read or make. With the others kInt8 and kFp8 are the fast mode.
+bool readable(const MatrixView& weight, ops::Compute compute) { return weight.values.dtype != DType::kI8 && !ops::fp8_product(weight, compute); }
+
 }  // namespace
 
 bool supports_all(const void*) { return true; }
 
+bool supports_matmul(const void* params) {
+  const auto& p = *static_cast<const ops::MatmulParams*>(params);
+  return std::all_of(p.parts.begin(), p.parts.begin() + p.part_count, [&](const ops::MatmulPart& part) { return readable(part.weight, p.compute); });
+}
+
 /// At least one matrix gains.
 bool supports_matmul_pairs(const void* params) {
   const auto& p = *static_cast<const ops::MatmulParams*>(params);
-  if (p.compute != ops::Compute::kBF16) return false;
-  for (int32_t i = 0; i < p.part_count; ++i) {
-    if (pairs_possible(p.parts[static_cast<size_t>(i)].weight)) return true;
-  }
-  return false;
+  if (p.compute == ops::Compute::kF32 || !supports_matmul(params)) return false;
+  return std::any_of(p.parts.begin(), p.parts.begin() + p.part_count, [](const ops::MatmulPart& part) { return pairs_possible(part.weight); });
+}
+
+bool supports_gate_up(const void* params) {
+  const auto& p = *static_cast<const ops::GateUpParams*>(params);
+  return readable(p.gate, p.compute) && readable(p.up, p.compute);
 }
 
 bool supports_gate_up_pairs(const void* params) {
   const auto& p = *static_cast<const ops::GateUpParams*>(params);
-  return p.compute == ops::Compute::kBF16 && (pairs_possible(p.gate) || pairs_possible(p.up));
+  return p.compute != ops::Compute::kF32 && supports_gate_up(params) && (pairs_possible(p.gate) || pairs_possible(p.up));
 }
 
 /// Gate and up share one copy of the rows.
 bool supports_moe(const void* params) {
   const auto& p = *static_cast<const ops::MoeParams*>(params);
+  for (const ops::MatrixStack* stack : {&p.gate, &p.up, &p.down}) {
+    if (!std::all_of(stack->items, stack->items + stack->count, [&](const MatrixView& m) { return readable(m, p.compute); })) return false;
+  }
   if (p.gate.count == 0) return true;
   const DType type = p.gate.items[0].values.dtype;
   for (int32_t e = 0; e < p.gate.count; ++e) {
@@ -46,7 +61,7 @@ bool supports_moe(const void* params) {
 
 bool supports_moe_pairs(const void* params) {
   const auto& p = *static_cast<const ops::MoeParams*>(params);
-  return p.compute == ops::Compute::kBF16 && p.gate.count > 0 && supports_moe(params) &&
+  return p.compute != ops::Compute::kF32 && p.gate.count > 0 && supports_moe(params) &&
          (pairs_possible(p.gate.items[0]) || pairs_possible(p.down.items[0]));
 }
 
@@ -60,6 +75,18 @@ bool supports_stream_mean(const void* params) { return static_cast<const ops::St
 /// Pointers to the rows of a pool stand on the stack.
 bool supports_index_keys(const void* params) { return static_cast<const ops::IndexKeysParams*>(params)->ape.dim(0) <= 64; }
 
+bool supports_absorb(const void* params) {
+  const auto& p = *static_cast<const ops::MlaAbsorbParams*>(params);
+  return readable(p.kv_b.matrix, p.compute);
+}
+bool supports_unabsorb(const void* params) {
+  const auto& p = *static_cast<const ops::MlaUnabsorbParams*>(params);
+  return readable(p.kv_b.matrix, p.compute);
+}
+bool supports_expanded(const void* params) {
+  const auto& p = *static_cast<const ops::MlaExpandedParams*>(params);
+  return readable(p.kv_b.matrix, p.compute);
+}
 bool supports_unabsorb_pairs(const void* params) {
   const auto& p = *static_cast<const ops::MlaUnabsorbParams*>(params);
   return p.compute == ops::Compute::kBF16 && pairs_possible(p.kv_b.matrix);

@@ -55,6 +55,8 @@ const Params& as(const void* params) {
   return *static_cast<const Params*>(params);
 }
 inline bool any(const void*) { return true; }
+/// No codes on either side that these kernels cannot read or make. With the others kInt8 and kFp8 are the fast mode.
+inline bool readable(const MatrixView& m, ops::Compute compute) { return m.values.dtype != DType::kI8 && !ops::fp8_product(m, compute); }
 /// Bytes of dynamic shared memory that a kernel may ask for.
 inline constexpr int64_t kSharedMax = 200 * 1024;
 /// Memory for one launch.

@@ -243,7 +243,11 @@ constexpr std::array kTable = {
         .run = index_select},
     ops::Variant{.op = OpId::kMlaAbsorb,
                  .name = "plain",
-                 .supports = [](const void* p) { return as<ops::MlaAbsorbParams>(p).kv_b.nope * 32 <= kSharedMax; },
+                 .supports =
+                     [](const void* p) {
+                       const auto& a = as<ops::MlaAbsorbParams>(p);
+                       return a.kv_b.nope * 32 <= kSharedMax && readable(a.kv_b.matrix, a.compute);
+                     },
                  .run = mla_absorb},
     ops::Variant{.op = OpId::kMlaAttend, .name = "parts", .supports = fits_parts, .run = attend_in_parts<AttendRung::kAuto>},
     ops::Variant{.op = OpId::kMlaAttend, .name = "parts_few", .supports = fits_parts, .run = attend_in_parts<AttendRung::kFew>},

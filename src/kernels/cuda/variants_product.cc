@@ -27,7 +27,7 @@ constexpr int64_t kMmaSharedMax = kSharedMax - 64 * 1024;  // beside the ring of
 
 /// The tensor cores take BF16 and FP8 in fast mode, 16 bytes of a row at a time and with one scale per chunk of 64 channels.
 bool fits_mma(const MatrixView& m, Compute compute, int64_t leaf) {
-  if (compute != Compute::kBF16 || !fits_leaves(m.cols(), leaf, kMmaSharedMax)) return false;
+  if (compute == Compute::kF32 || !readable(m, compute) || !fits_leaves(m.cols(), leaf, kMmaSharedMax)) return false;
   if (m.values.dtype != DType::kBF16 && m.values.dtype != DType::kF8E4M3) return false;
   const int64_t each = m.values.dtype == DType::kF8E4M3 ? 16 : 8;
   if (m.scaled() && (each == 8 || m.block_cols % 64 != 0 || m.col_offset % 64 != 0 || leaf % 64 != 0)) return false;
@@ -62,7 +62,7 @@ ProductArgs product(const MatrixView& weight, const View& bias, const View& x, C
           .leaf_begin = 0,
           .leaf_total = 0,
           .partial = false,
-          .fast = compute == Compute::kBF16};
+          .fast = compute != Compute::kF32};
 }
 
 using LaunchProduct = void (*)(const ProductArgs* args, int count, void* scratch, void* stream);
@@ -96,7 +96,8 @@ template <bool kMma>
 bool matmul_fits(const void* params) {
   const auto& p = as<ops::MatmulParams>(params);
   return std::all_of(p.parts.begin(), p.parts.begin() + p.part_count, [&](const ops::MatmulPart& part) {
-    return kMma ? fits_mma(part.weight, p.compute, part.leaf_channels) : fits_leaves(part.weight.cols(), part.leaf_channels);
+    return kMma ? fits_mma(part.weight, p.compute, part.leaf_channels)
+                : readable(part.weight, p.compute) && fits_leaves(part.weight.cols(), part.leaf_channels);
   });
 }
 
@@ -129,6 +130,10 @@ void gate_up(const void* params, const LaunchContext& context) {
   launch_swiglu(
       {.a = {args[0].y, inner}, .b = {args[1].y, inner}, .out = rows_of(p.out), .tokens = narrow(tokens), .width = narrow(inner), .limit = p.limit},
       context.stream);
+}
+bool gate_up_fits(const void* params) {
+  const auto& p = as<ops::GateUpParams>(params);
+  return readable(p.gate, p.compute) && readable(p.up, p.compute);
 }
 bool gate_up_fits_mma(const void* params) {
   const auto& p = as<ops::GateUpParams>(params);
@@ -178,6 +183,9 @@ bool alike(const ops::MatrixStack& stack) {
 }
 bool moe_fits(const void* params) {
   const auto& p = as<ops::MoeParams>(params);
+  for (const ops::MatrixStack* stack : {&p.gate, &p.up, &p.down}) {
+    if (!std::all_of(stack->items, stack->items + stack->count, [&](const MatrixView& m) { return readable(m, p.compute); })) return false;
+  }
   return p.gate.count <= kExpertsMax && p.ids.dim(1) <= 64 && alike(p.gate) && alike(p.up) && alike(p.down);
 }
 bool moe_fits_wgmma(const void* params) {
@@ -238,7 +246,7 @@ void moe(const void* params, const LaunchContext& context) {
                .expert_begin = p.expert_begin,
                .experts_total = p.experts_total,
                .limit = p.limit,
-               .fast = p.compute == Compute::kBF16,
+               .fast = p.compute != Compute::kF32,
                .y = p.y.f32(),
                .y_node = partial ? p.y.step(0) : 0,
                .y_stride = p.y.step(partial ? 1 : 0),
@@ -263,13 +271,16 @@ constexpr std::array kTable = {
     ops::Variant{.op = OpId::kMatmul, .name = "plain", .supports = matmul_fits<false>, .run = matmul<launch_plain>},
     ops::Variant{.op = OpId::kGateUp, .name = "wgmma", .supports = gate_up_fits_wgmma, .run = gate_up<launch_product_wgmma>},
     ops::Variant{.op = OpId::kGateUp, .name = "mma", .supports = gate_up_fits_mma, .run = gate_up<launch_mma>},
-    ops::Variant{.op = OpId::kGateUp, .name = "plain", .supports = any, .run = gate_up<launch_plain>},
+    ops::Variant{.op = OpId::kGateUp, .name = "plain", .supports = gate_up_fits, .run = gate_up<launch_plain>},
     ops::Variant{
         .op = OpId::kMlaUnabsorb,
         .name = "mma",
         .supports = [](const void* p) { return fits_mma(as<ops::MlaUnabsorbParams>(p).kv_b.matrix, as<ops::MlaUnabsorbParams>(p).compute, 0); },
         .run = mla_unabsorb<launch_mma>},
-    ops::Variant{.op = OpId::kMlaUnabsorb, .name = "plain", .supports = any, .run = mla_unabsorb<launch_plain>},
+    ops::Variant{.op = OpId::kMlaUnabsorb,
+                 .name = "plain",
+                 .supports = [](const void* p) { return readable(as<ops::MlaUnabsorbParams>(p).kv_b.matrix, as<ops::MlaUnabsorbParams>(p).compute); },
+                 .run = mla_unabsorb<launch_plain>},
     ops::Variant{.op = OpId::kRoute,
                  .name = "warp",
                  .supports =

@@ -39,13 +39,13 @@ inline float swiglu(double gate, double up, double limit) { return static_cast<f
 
 /// An activation as it enters a product: in fast mode rounded to BF16.
 inline double activation(float x, ops::Compute compute) {
-  return static_cast<double>(compute == ops::Compute::kBF16 ? tensor::bf16_to_float(tensor::float_to_bf16(x)) : x);
+  return static_cast<double>(compute != ops::Compute::kF32 ? tensor::bf16_to_float(tensor::float_to_bf16(x)) : x);
 }
 
 /// Row r of a weight matrix, exact: value · scale does not fit a float. In fast mode values that are wider than BF16 are rounded to it.
 inline void weight_row(const MatrixView& m, int64_t r, ops::Compute compute, double* out) {
   const int64_t cols = m.cols();
-  const bool narrow = compute == ops::Compute::kBF16 && (m.values.dtype == DType::kF32 || m.values.dtype == DType::kF16);
+  const bool narrow = compute != ops::Compute::kF32 && (m.values.dtype == DType::kF32 || m.values.dtype == DType::kF16);
   for (int64_t c = 0; c < cols; ++c) {
     float value = tensor::load_as_float(m.values.dtype, m.values.data, r * m.values.step(0) + c);
     if (narrow) value = tensor::bf16_to_float(tensor::float_to_bf16(value));

@@ -8,6 +8,7 @@
 #include "kernels/counting.h"
 #include "kernels/ref/common.h"
 #include "kernels/ref/kernels.h"
+#include "kernels/ref/product.h"
 #include "tensor/shard.h"
 
 namespace lathe::kernels::ref {
@@ -95,30 +96,19 @@ class ExpertLeaves {
     const MatrixView& up = p_.up.items[e];
     const MatrixView& down = p_.down.items[e];
     const int64_t inner = gate.rows();
-    std::vector<double> x(takers.size() * static_cast<size_t>(width_));
-    for (size_t i = 0; i < takers.size(); ++i) {
-      for (int64_t c = 0; c < width_; ++c)
-        x[i * static_cast<size_t>(width_) + static_cast<size_t>(c)] = activation(row(p_.x, takers[i].first)[c], p_.compute);
-    }
-    std::vector<double> hidden(takers.size() * static_cast<size_t>(inner));
-    std::vector<double> gate_row(static_cast<size_t>(width_));
-    std::vector<double> up_row(static_cast<size_t>(width_));
-    for (int64_t n = 0; n < inner; ++n) {
-      weight_row(gate, n, p_.compute, gate_row.data());
-      weight_row(up, n, p_.compute, up_row.data());
-      for (size_t i = 0; i < takers.size(); ++i) {
-        const double* const xi = x.data() + i * static_cast<size_t>(width_);
-        const auto g = static_cast<double>(static_cast<float>(dot(xi, gate_row.data(), width_)));
-        const auto u = static_cast<double>(static_cast<float>(dot(xi, up_row.data(), width_)));
-        hidden[i * static_cast<size_t>(inner) + static_cast<size_t>(n)] = activation(swiglu(g, u, static_cast<double>(p_.limit)), p_.compute);
-      }
-    }
+    std::vector<const float*> x;
+    for (const auto& [t, slot] : takers) x.push_back(row(p_.x, t));
+    const std::vector<float> hidden = inner_rows(gate, up, x);
+    std::vector<const float*> hidden_rows;
+    for (size_t i = 0; i < takers.size(); ++i) hidden_rows.push_back(hidden.data() + i * static_cast<size_t>(inner));
+    const ProductRows down_x(down, {.rows = hidden_rows, .compute = p_.compute});
     std::vector<double> down_row(static_cast<size_t>(inner));
     for (int64_t d = 0; d < width_; ++d) {
-      weight_row(down, d, p_.compute, down_row.data());
+      down_x.weights(d, down_row.data());
       for (size_t i = 0; i < takers.size(); ++i) {
         const auto [t, slot] = takers[i];
-        const auto y = static_cast<float>(dot(hidden.data() + i * static_cast<size_t>(inner), down_row.data(), inner));
+        const auto taker = static_cast<int64_t>(i);
+        const float y = down_x.value(dot(down_x.at(taker), down_row.data(), inner), taker, d);
         values_[static_cast<size_t>((t * chosen_ + slot) * width_ + d)] = row(p_.weights, t)[slot] * y;
       }
     }
@@ -131,6 +121,26 @@ class ExpertLeaves {
   }
 
  private:
+  /// swiglu(gate x, up x) of each row, [rows, inner].
+  std::vector<float> inner_rows(const MatrixView& gate, const MatrixView& up, const std::vector<const float*>& x) const {
+    const ProductRows gate_x(gate, {.rows = x, .compute = p_.compute});
+    const ProductRows up_x(up, {.rows = x, .compute = p_.compute});
+    const int64_t inner = gate.rows();
+    std::vector<float> hidden(x.size() * static_cast<size_t>(inner));
+    std::vector<double> gate_row(static_cast<size_t>(width_));
+    std::vector<double> up_row(static_cast<size_t>(width_));
+    for (int64_t n = 0; n < inner; ++n) {
+      gate_x.weights(n, gate_row.data());
+      up_x.weights(n, up_row.data());
+      for (int64_t i = 0; i < static_cast<int64_t>(x.size()); ++i) {
+        const auto g = static_cast<double>(gate_x.value(dot(gate_x.at(i), gate_row.data(), width_), i, n));
+        const auto u = static_cast<double>(up_x.value(dot(up_x.at(i), up_row.data(), width_), i, n));
+        hidden[static_cast<size_t>(i * inner + n)] = swiglu(g, u, static_cast<double>(p_.limit));
+      }
+    }
+    return hidden;
+  }
+
   const ops::MoeParams& p_;
   [[maybe_unused]] const LaunchContext& context_;
   int64_t chosen_, width_;

@@ -50,6 +50,7 @@ const std::vector<Case>& all_cases();
 
 void add_basic_cases(std::vector<Case>& out);
 void add_matmul_cases(std::vector<Case>& out);
+void add_product_code_cases(std::vector<Case>& out);
 void add_mhc_cases(std::vector<Case>& out);
 void add_kda_cases(std::vector<Case>& out);
 void add_index_cases(std::vector<Case>& out);
@@ -70,6 +71,8 @@ void with_params(OpId op, void* params, F&& f) {
     LATHE_CASE(LayerNormParams)
     LATHE_CASE(GeluParams)
     LATHE_CASE(MatmulParams)
+    LATHE_CASE(RowAmaxParams)
+    LATHE_CASE(ScaleSumsParams)
     LATHE_CASE(SwigluParams)
     LATHE_CASE(GateUpParams)
     LATHE_CASE(MhcInParams)

@@ -12,6 +12,7 @@ namespace {
 constexpr Weights kBF16Weights{.dtype = DType::kBF16};
 constexpr Weights kF32Weights{.dtype = DType::kF32};
 constexpr Weights kFp8Weights{.dtype = DType::kF8E4M3, .scaled = true};
+constexpr Weights kInt8Weights{.dtype = DType::kI8, .scaled = true};
 
 struct Routing {
   const char* name;
@@ -64,6 +65,9 @@ void moe_case(std::vector<Case>& out, const Experts& c) {
   Tolerance tolerance{.relative = 32 * kUnit, .scaled = 8 * kUnit * std::sqrt(static_cast<double>(c.width + c.inner))};
   // The inner activation is rounded to BF16 again: two kernels may round neighbours.
   if (c.compute == Compute::kBF16) tolerance.scaled = 0x1p-9;
+  // The inner activation becomes codes: one that lies beside is 1/127 or 1/14 of the largest, among the sum over the inner width.
+  if (c.compute == Compute::kInt8) tolerance.scaled = 0x1p-8;
+  if (c.compute == Compute::kFp8) tolerance.scaled = 0x1p-7;
   tolerance.same_class = c.nonfinite;
   out.push_back({.op = OpId::kMoe,
                  .name = c.name,
@@ -103,9 +107,7 @@ void moe_case(std::vector<Case>& out, const Experts& c) {
                  .exact_counts = c.exact_counts});
 }
 
-}  // namespace
-
-void add_moe_cases(std::vector<Case>& out) {
+void route_cases(std::vector<Case>& out) {
   route_case(out, {.name = "e8_k2", .tokens = 5, .experts = 8, .chosen = 2});
   route_case(out, {.name = "e288_k8", .tokens = 4, .experts = 288, .chosen = 8});
   route_case(out, {.name = "e13_k13", .tokens = 2, .experts = 13, .chosen = 13});
@@ -116,6 +118,64 @@ void add_moe_cases(std::vector<Case>& out) {
   route_case(out, {.name = "ties_groups", .tokens = 6, .experts = 24, .chosen = 5, .groups = 6, .groups_kept = 3, .ties = true});
   route_case(out, {.name = "nonfinite", .tokens = 3, .experts = 9, .chosen = 3, .nonfinite = true});
   route_case(out, {.name = "no_rows", .tokens = 0, .experts = 8, .chosen = 2});
+}
+
+void code_cases(std::vector<Case>& out) {
+  moe_case(out, {.name = "int8_e8_k2",
+                 .tokens = 18,
+                 .width = 256,
+                 .inner = 128,
+                 .experts = 8,
+                 .chosen = 2,
+                 .weights = kInt8Weights,
+                 .compute = Compute::kInt8});
+  moe_case(out, {.name = "int8_e3_k3_odd",
+                 .tokens = 1,
+                 .width = 201,
+                 .inner = 70,
+                 .experts = 3,
+                 .chosen = 3,
+                 .weights = kInt8Weights,
+                 .compute = Compute::kInt8,
+                 .exact_counts = true});
+  moe_case(out, {.name = "int8_shard_nonfinite",
+                 .tokens = 6,
+                 .width = 64,
+                 .inner = 33,
+                 .experts = 4,
+                 .chosen = 2,
+                 .weights = kInt8Weights,
+                 .begin = 3,
+                 .total = 9,
+                 .compute = Compute::kInt8,
+                 .present = true,
+                 .nonfinite = true});
+  moe_case(out, {.name = "int8_among_bf16",
+                 .tokens = 6,
+                 .width = 136,
+                 .inner = 40,
+                 .experts = 5,
+                 .chosen = 2,
+                 .weights = kBF16Weights,
+                 .compute = Compute::kInt8,
+                 .others = kInt8Weights});
+  moe_case(
+      out,
+      {.name = "int8_no_rows", .tokens = 0, .width = 32, .inner = 16, .experts = 4, .chosen = 2, .weights = kInt8Weights, .compute = Compute::kInt8});
+  moe_case(out, {.name = "fp8_codes_e8_k2",
+                 .tokens = 18,
+                 .width = 384,
+                 .inner = 200,
+                 .experts = 8,
+                 .chosen = 2,
+                 .weights = kFp8Weights,
+                 .compute = Compute::kFp8});
+}
+
+}  // namespace
+
+void add_moe_cases(std::vector<Case>& out) {
+  route_cases(out);
   moe_case(out, {.name = "f32_e4_k2", .tokens = 5, .width = 31, .inner = 17, .experts = 4, .chosen = 2, .weights = kF32Weights});
   moe_case(out, {.name = "bf16_e8_k2", .tokens = 7, .width = 64, .inner = 48, .experts = 8, .chosen = 2});
   moe_case(out, {.name = "bf16_e8_k2_one_row", .tokens = 1, .width = 130, .inner = 33, .experts = 8, .chosen = 2});
@@ -166,6 +226,7 @@ void add_moe_cases(std::vector<Case>& out) {
                  .chosen = 2,
                  .weights = kFp8Weights,
                  .compute = Compute::kBF16});
+  code_cases(out);
 }
 
 }  // namespace lathe::ops::cases

@@ -79,6 +79,7 @@ const std::vector<Case>& all_cases() {
     std::vector<Case> out;
     add_basic_cases(out);
     add_matmul_cases(out);
+    add_product_code_cases(out);
     add_mhc_cases(out);
     add_kda_cases(out);
     add_index_cases(out);

@@ -16,6 +16,12 @@ void poison(std::vector<std::byte>& bytes) {
   for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(kPoison >> (8 * (i % 4)));
 }
 
+/// Elements of I8 take what is nearest, and the code −128 that only files hold.
+void store(DType dtype, void* data, int64_t index, double value) {
+  if (dtype != DType::kI8) return tensor::store_from_float(dtype, data, index, static_cast<float>(value));
+  static_cast<int8_t*>(data)[index] = static_cast<int8_t>(std::clamp(std::nearbyint(value), -128.0, 127.0));
+}
+
 uint64_t hash_bytes(const std::vector<std::byte>& bytes) {
   uint64_t hash = bytes.size();
   for (const std::byte b : bytes) hash = (hash ^ static_cast<uint64_t>(b)) * 0x100000001B3ull;
@@ -79,19 +85,17 @@ View Problem::add(DType dtype, const std::vector<int64_t>& shape, const Fill* fi
   block.writable = writable;
   if (fill != nullptr) {
     const uint64_t base = mix(seed_ + 0x1000 * blocks_.size());
-    const auto store = [&](int64_t offset, int64_t index) {
-      tensor::store_from_float(dtype, view.data, offset, static_cast<float>(draw(*fill, mix(base + static_cast<uint64_t>(index)))));
-    };
+    const auto put = [&](int64_t offset, int64_t index) { store(dtype, view.data, offset, draw(*fill, mix(base + static_cast<uint64_t>(index)))); };
     if (view.contiguous()) {
       const int64_t count = view.elements();
       const auto size = static_cast<int64_t>(tensor::dtype_bytes(dtype));
-      for (int64_t i = 0; i < std::min(count, kPattern); ++i) store(i, i);
+      for (int64_t i = 0; i < std::min(count, kPattern); ++i) put(i, i);
       for (int64_t i = kPattern; i < count; i += kPattern) {
         std::memcpy(static_cast<std::byte*>(view.data) + i * size, view.data, static_cast<size_t>(std::min(kPattern, count - i) * size));
       }
     } else {
       int64_t index = 0;
-      each_element(view, [&](int64_t offset) { store(offset, index++); });
+      each_element(view, [&](int64_t offset) { put(offset, index++); });
     }
   }
   return view;
@@ -110,13 +114,15 @@ MatrixView Problem::matrix(const Weights& kind, int64_t rows, int64_t cols) {
   const int64_t all_rows = rows + kind.row_offset;
   const int64_t all_cols = cols + kind.col_offset;
   const double deviation = kind.deviation / std::sqrt(static_cast<double>(std::max<int64_t>(cols, 1)));
-  // Stored FP8 values use the whole range of the format; the scales bring them back.
-  m.values = in(kind.dtype, {all_rows, all_cols}, normal(kind.scaled ? 100.0 : deviation));
+  // Stored codes use the whole range of their format; the scales bring them back.
+  const double spread = kind.dtype == DType::kI8 ? 50.0 : kind.scaled ? 100.0 : deviation;
+  m.values = in(kind.dtype, {all_rows, all_cols}, normal(spread));
   if (kind.scaled) {
-    m.block_rows = m.block_cols = kind.block;
-    const double scale = deviation / 100.0;
-    m.scales =
-        in(DType::kF32, {(all_rows + kind.block - 1) / kind.block, (all_cols + kind.block - 1) / kind.block}, uniform(0.5 * scale, 1.5 * scale));
+    m.block_rows = kind.dtype == DType::kI8 ? 1 : kind.block;
+    m.block_cols = kind.dtype == DType::kI8 ? static_cast<int32_t>(std::max<int64_t>(all_cols, 1)) : kind.block;
+    const double scale = deviation / spread;
+    m.scales = in(DType::kF32, {(all_rows + m.block_rows - 1) / m.block_rows, (all_cols + m.block_cols - 1) / m.block_cols},
+                  uniform(0.5 * scale, 1.5 * scale));
   }
   return tensor::slice_matrix(m, {kind.row_offset, all_rows}, {kind.col_offset, all_cols});
 }

@@ -30,7 +30,7 @@ inline Fill constant(double value) { return {Fill::Kind::kConstant, value, 0}; }
 struct Weights {
   DType dtype = DType::kBF16;
   bool scaled = false;
-  int32_t block = 128;
+  int32_t block = 128;  ///< of FP8; INT8 has one scale a row
   int64_t row_offset = 0;
   int64_t col_offset = 0;
   double deviation = 1;  ///< of the values, times 1/sqrt(cols)

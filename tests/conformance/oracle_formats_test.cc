@@ -1,0 +1,145 @@
+// The reference of the 8-bit formats against a second writing of their recipes, and what a cut must not change.
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "oracle.h"
+
+namespace lathe::conformance {
+namespace {
+
+using namespace lathe::ops;  // NOLINT(google-build-using-namespace): a test of that namespace
+
+/// Nearest E4M3 value, ties to the even code, by looking at all of them.
+double nearest_f8(double x) {
+  double best = 0;
+  int best_code = 0;
+  for (int code = 0; code < 0x7F; ++code) {
+    const double value = static_cast<double>(tensor::f8e4m3_to_float(static_cast<uint8_t>(code)));
+    const double distance = std::abs(std::abs(x) - value), least = std::abs(std::abs(x) - best);
+    if (distance < least || (distance == least && code % 2 == 0 && best_code % 2 != 0)) best = value, best_code = code;
+  }
+  return std::copysign(best, x);
+}
+
+float largest(const float* x, int64_t n) {
+  float most = 0;
+  for (int64_t i = 0; i < n; ++i) most = std::fmax(most, std::fabs(x[i]));
+  return most;
+}
+
+/// y[t, n] of an INT8 product with int64 sums.
+float int8_product_of(const MatmulParams& p, const MatmulPart& part, int64_t t, int64_t n) {
+  const float* const x = p.x.f32() + t * p.x.step(0);
+  const int64_t width = p.x.dim(1);
+  const float amax = p.x_amax.present() ? p.x_amax.f32()[t] : largest(x, width);
+  const float inverse = 127.0f / amax;
+  int64_t sum = 0;
+  for (int64_t c = 0; c < width; ++c) {
+    const auto code = amax > 0 ? static_cast<int64_t>(std::lrint(x[c] * inverse)) : 0;
+    sum += code * static_cast<const int8_t*>(part.weight.values.data)[n * part.weight.values.step(0) + c];
+  }
+  const float scaled = static_cast<float>(sum) * (amax / 127.0f) * part.weight.scales.f32()[n + part.weight.row_offset];
+  return part.bias.present() ? scaled + tensor::bf16_to_float(part.bias.bf16()[n]) : scaled;
+}
+
+TEST(OracleFormats, Int8ProductsAreTheseBits) {
+  for (const char* name : {"int8_5x63x33", "int8_33x200x17", "int8_long_sum", "int8_given_amax", "int8_ties", "int8_zero_rows"}) {
+    const auto b = named(OpId::kMatmul, name);
+    auto& p = b->get<MatmulParams>();
+    run_reference(*b);
+    for (int64_t t = 0; t < p.x.dim(0); ++t) {
+      for (int64_t n = 0; n < p.parts[0].weight.rows(); ++n) {
+        ASSERT_EQ(p.parts[0].y.f32()[t * p.parts[0].y.step(0) + n], int8_product_of(p, p.parts[0], t, n)) << name << " " << t << " " << n;
+      }
+    }
+  }
+}
+
+/// One of several ranks that hold channels [c0, c1): its largest magnitudes, then its sums.
+struct Int8Rank {
+  Problem memory;
+  View amax, sums;
+
+  void measure(const View& x, int64_t c0, int64_t c1) {
+    auto& p = memory.make<RowAmaxParams>();
+    p.x = x.slice(1, c0, c1), p.out = amax = memory.out(DType::kF32, {x.dim(0)});
+    EXPECT_TRUE(validate(p).has_value());
+    run_reference(memory);
+  }
+  void multiply(const View& x, const MatrixView& weight, int64_t c0, int64_t c1, const View& greatest) {
+    auto& p = memory.make<MatmulParams>();
+    p.x = x.slice(1, c0, c1), p.x_amax = greatest, p.compute = Compute::kInt8, p.part_count = 1;
+    p.parts[0].weight = tensor::slice_matrix(weight, {0, weight.rows()}, {c0, c1});
+    p.parts[0].y = sums = memory.out(DType::kI32, {x.dim(0), weight.rows()});
+    EXPECT_TRUE(validate(p).has_value()) << validate(p).error().message;
+    run_reference(memory);
+  }
+};
+
+TEST(OracleFormats, CutChannelsOfAnInt8ProductGiveTheBitsOfTheWhole) {
+  Problem whole;
+  auto& p = whole.make<MatmulParams>();
+  p.x = whole.in(DType::kF32, {5, 210}), p.compute = Compute::kInt8, p.part_count = 1;
+  MatmulPart& part = p.parts[0];
+  part.weight = whole.matrix({.dtype = DType::kI8, .scaled = true}, 9, 210), part.bias = whole.in(DType::kBF16, {9});
+  part.y = whole.out(DType::kF32, {5, 9});
+  run_reference(whole);
+  for (const std::vector<int64_t>& cut : {std::vector<int64_t>{0, 210}, {0, 100, 210}, {0, 1, 1, 130, 210}}) {
+    std::deque<Int8Rank> ranks(cut.size() - 1);
+    const View greatest = whole.inout(DType::kF32, {5}, cases::constant(0)), total = whole.out(DType::kI32, {5, 9});
+    for (size_t r = 0; r < ranks.size(); ++r) {
+      ranks[r].measure(p.x, cut[r], cut[r + 1]);
+      for (int64_t t = 0; t < 5; ++t) greatest.f32()[t] = std::fmax(greatest.f32()[t], ranks[r].amax.f32()[t]);
+    }
+    std::fill_n(total.i32(), 45, 0);
+    for (size_t r = 0; r < ranks.size(); ++r) {
+      ranks[r].multiply(p.x, part.weight, cut[r], cut[r + 1], greatest);
+      for (int64_t i = 0; i < 45; ++i) total.i32()[i] += ranks[r].sums.i32()[i];
+    }
+    Problem end;
+    auto& q = end.make<ScaleSumsParams>();
+    q.sums = total, q.x_amax = greatest, q.scales = part.weight.scales, q.bias = part.bias, q.y = end.out(DType::kF32, {5, 9});
+    ASSERT_TRUE(validate(q).has_value());
+    run_reference(end);
+    for (int64_t i = 0; i < 45; ++i) EXPECT_EQ(q.y.f32()[i], part.y.f32()[i]) << i;
+  }
+}
+
+TEST(OracleFormats, Fp8ProductsUseRunsThatBeginAnewAtEachLeaf) {
+  for (const char* name : {"fp8_codes_17x200x33", "fp8_codes_leaves_of_192", "fp8_codes_leaves_of_64", "fp8_codes_inside_blocks", "fp8_codes_ties"}) {
+    const auto b = named(OpId::kMatmul, name);
+    auto& p = b->get<MatmulParams>();
+    const MatmulPart& part = p.parts[0];
+    run_reference(*b);
+    const int64_t width = p.x.dim(1), leaf = part.leaf_channels > 0 ? part.leaf_channels : width;
+    Values x;
+    for (int64_t t = 0; t < p.x.dim(0); ++t) {
+      const float* const row = p.x.f32() + t * p.x.step(0);
+      for (int64_t c = 0; c < width; ++c) {
+        const int64_t run = c / leaf * leaf + c % leaf / 128 * 128;
+        const float amax = largest(row + run, std::min({int64_t{128}, width - run, c / leaf * leaf + leaf - run}));
+        x.push_back(nearest_f8(static_cast<double>(row[c] * (448.0f / amax))) * static_cast<double>(amax / 448.0f));
+      }
+    }
+    const Values want = lathe::conformance::multiply(x, dense(part.weight), static_cast<size_t>(p.x.dim(0)), static_cast<size_t>(width),
+                                                     static_cast<size_t>(part.weight.rows()), true);
+    EXPECT_LT(distance(values(part.y), want), 3e-7) << name;
+  }
+}
+
+TEST(OracleFormats, ARowThatIsNotFiniteIsNotANumberAndAloneInIt) {
+  for (const char* name : {"int8_nan", "int8_infinity", "fp8_codes_nan", "fp8_codes_infinity"}) {
+    const auto b = named(OpId::kMatmul, name);
+    auto& p = b->get<MatmulParams>();
+    run_reference(*b);
+    const View& y = p.parts[0].y;
+    for (int64_t t = 0; t < y.dim(0); ++t) {
+      for (int64_t n = 0; n < y.dim(1); ++n) EXPECT_EQ(std::isnan(y.f32()[t * y.step(0) + n]), t == 1) << name << " row " << t;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lathe::conformance
