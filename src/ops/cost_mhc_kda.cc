@@ -3,6 +3,15 @@
 
 namespace lathe::ops {
 
+namespace {
+
+/// One head's state with its scales.
+int64_t state_bytes(const View& states, int64_t k, int64_t v) {
+  return k * v * static_cast<int64_t>(tensor::dtype_bytes(states.dtype)) + (states.dtype == DType::kI8 ? v * int64_t{sizeof(float)} : 0);
+}
+
+}  // namespace
+
 Cost cost(const MhcInParams& p) {
   Cost c;
   const int64_t rows = p.streams.dim(0);
@@ -76,7 +85,7 @@ Cost cost(const KdaRecurrenceParams& p) {
   const int64_t heads = p.q.dim(1);
   const int64_t k = p.q.dim(2);
   const int64_t v = p.v.dim(2);
-  const int64_t state = heads * k * v * int64_t{sizeof(float)};
+  const int64_t state = heads * state_bytes(p.states, k, v);
   add_ragged(c, p.batch);
   c[Counter::kBytesRead] += bytes(p.q) + bytes(p.k) + bytes(p.v) + bytes(p.g) + bytes(p.beta) + bytes(p.state_in) + bytes(p.state_out);
   c[Counter::kBytesRead] += std::min(p.batch.sequences(), rows) * state;

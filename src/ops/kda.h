@@ -52,27 +52,34 @@ struct KdaGateParams {
 ///   S ← S + k ⊗ (beta · (v − Sᵀ k));   o = Sᵀ q
 /// State    enters from row state_in[s] of `entering` (−1: zeros). After row t the state is written to row state_out[t] of `states` (−1: not kept).
 ///          entering and states may be the same pool, and rows may coincide: a row is read before it is written.
+/// Formats  `entering` and `states` are f32; f16; or i8 with one f32 scale for each column [K] of a head's state (*_scales [rows, H, V]), by the recipe of
+///          tensor/quantised.h. Inside a call the state is f32. Where it is kept it is rounded (f16: nearest even, saturated to ±65504), and the rows
+///          after that go on from what was kept: f16, or f32(code · scale). So a cut at a kept row changes nothing in any format.
 /// Pair     optional affine form of the sequence's rows, S_end = M S_begin + H, started from M = I, H = 0 with the same token updates.
-/// Bits     o and states of a sequence depend on its own rows and entering state only; splitting the rows at any point changes nothing.
+///          f32 states only.
+/// Bits     o and states of a sequence depend on its own rows, on which of them are kept, and on the entering state only; splitting f32 rows at any point
+///          changes nothing.
 struct KdaRecurrenceParams {
   static constexpr OpId kId = OpId::kKdaRecurrence;
   View q, k, v;    ///< f32 [T, H, K] (rows strided, heads and channels contiguous within a row)
   View g;          ///< f32 [T, H·K]
   View beta;       ///< f32 [T, H]
-  View entering;   ///< f32 [rows, H, K, V]
+  View entering;   ///< f32, f16 or i8 [rows, H, K, V]
   View state_in;   ///< i32 [S]
-  View states;     ///< inout f32 [rows, H, K, V]
+  View states;     ///< inout, as entering [rows, H, K, V]
   View state_out;  ///< i32 [T]
   Ragged batch;
-  View o;       ///< out f32 [T, H, V]
-  View pair_m;  ///< absent, or out f32 [S, H, K, K]
-  View pair_h;  ///< absent, or out f32 [S, H, K, V]
+  View o;                                   ///< out f32 [T, H, V]
+  View pair_m;                              ///< absent, or out f32 [S, H, K, K]
+  View pair_h;                              ///< absent, or out f32 [S, H, K, V]
+  View entering_scales{}, states_scales{};  ///< of i8: f32 [rows, H, V]
   template <class Self, class V>
   static void visit(Self& s, V& v) {
     v.in("q", s.q), v.in("k", s.k), v.in("v", s.v), v.in("g", s.g), v.in("beta", s.beta);
     v.in("entering", s.entering), v.in("state_in", s.state_in), v.inout("states", s.states), v.in("state_out", s.state_out);
     Ragged::visit(s.batch, v);
     v.out("o", s.o), v.out("pair_m", s.pair_m), v.out("pair_h", s.pair_h);
+    v.in("entering_scales", s.entering_scales), v.inout("states_scales", s.states_scales);
   }
 };
 

@@ -165,6 +165,16 @@ TEST(Validate, Recurrence) {
   p.pair_m = f32({2, 2, 4, 4});
   EXPECT_NE(message(validate(p)).find("expected both or neither"), std::string::npos);
   p.pair_m = {};
+  p.entering.dtype = p.states.dtype = DType::kI8;
+  EXPECT_NE(message(validate(p)).find("its scales are absent: expected scales with i8 and only with it"), std::string::npos);
+  p.entering_scales = p.states_scales = f32({5, 2, 4});
+  EXPECT_EQ(message(validate(p)),
+            "kda_recurrence: entering_scales is f32[5, 2, 4], expected [rows = 5 as in entering, H = 2 as in q, V = 6 as in v]");
+  p.entering_scales = p.states_scales = f32({5, 2, 6});
+  EXPECT_EQ(message(validate(p)), "");
+  p.entering = f32({5, 2, 4, 6}), p.entering_scales = {};
+  EXPECT_NE(message(validate(p)).find("expected one dtype"), std::string::npos);
+  p.entering = p.states = f32({5, 2, 4, 6}), p.states_scales = {};
   p.batch.begin = i32({2});
   EXPECT_EQ(message(validate(p)), "kda_recurrence: begin is i32[2], expected [S + 1 = 3]");
   p.batch.begin = i32({3});

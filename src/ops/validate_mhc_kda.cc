@@ -2,6 +2,21 @@
 #include "ops/validator.h"
 
 namespace lathe::ops {
+namespace {
+
+constexpr Types kStateTypes = kF32Only | type(DType::kF16) | type(DType::kI8);
+
+/// A pool of states [rows, H, K, V], with a scale for each column where it holds codes.
+void check_states(Validator& v, const std::string& name, const View& states, const View& scales, std::initializer_list<Dim*> dims) {
+  v.view(name, states, kStateTypes, dims);
+  if (!v.ok()) return;
+  v.require(scales.present() == (states.dtype == DType::kI8), "{} is {}, its scales are {}: expected scales with i8 and only with it", name,
+            describe(states), describe(scales));
+  const auto* const dim = dims.begin();
+  v.optional(name + "_scales", scales, kF32Only, {dim[0], dim[1], dim[3]});
+}
+
+}  // namespace
 
 Result<void> validate(const MhcInParams& p) {
   Validator v("mhc_in");
@@ -84,10 +99,12 @@ Result<void> validate(const KdaRecurrenceParams& p) {
   Dim hk{"H·K", h.size * k.size};
   v.view("g", p.g, kF32Only, {&t, &hk});
   v.view("beta", p.beta, kF32Only, {&t, &h});
-  v.view("entering", p.entering, kF32Only, {&rows, &h, &k, &vd});
+  check_states(v, "entering", p.entering, p.entering_scales, {&rows, &h, &k, &vd});
   v.ragged(p.batch, s);
   v.view("state_in", p.state_in, kI32Only, {&s});
-  v.view("states", p.states, kF32Only, {&kept, &h, &k, &vd});
+  check_states(v, "states", p.states, p.states_scales, {&kept, &h, &k, &vd});
+  v.require(p.entering.dtype == p.states.dtype, "entering is {} and states {}, expected one dtype", describe(p.entering), describe(p.states));
+  v.require(!p.pair_m.present() || p.states.dtype == DType::kF32, "pair_m is asked for, but states is {}, expected f32", describe(p.states));
   v.view("state_out", p.state_out, kI32Only, {&t});
   v.view("o", p.o, kF32Only, {&t, &h, &vd});
   v.optional("pair_m", p.pair_m, kF32Only, {&s, &h, &k, &k});

@@ -41,4 +41,6 @@ void quantise_row(const float* x, int64_t width, DType type, void* codes, float*
   }
 }
 
+uint16_t float_to_f16_saturated(float value) { return float_to_f16(std::isfinite(value) ? std::clamp(value, -65504.0f, 65504.0f) : value); }
+
 }  // namespace lathe::tensor

@@ -41,4 +41,7 @@ void store_code(DType type, void* codes, int64_t index, float value, const RunSc
 /// One row: `width` codes, and a scale for each run of kRunValues of them.
 void quantise_row(const float* x, int64_t width, DType type, void* codes, float* scales);
 
+/// FP16 as states keep it: nearest even, finite values beyond ±65504 saturate; infinities and NaN stay.
+uint16_t float_to_f16_saturated(float value);
+
 }  // namespace lathe::tensor

@@ -132,6 +132,9 @@ TEST(Argmax, FirstOfTheGreatest) {
       if (at > 0) values[at - 1] = kNan;
       EXPECT_EQ(argmax(values), static_cast<int64_t>(at)) << size;
     }
+  }
+}
+
 TEST(Quantised, CodesAreTheNearestAndTiesGoToEven) {
   const float x[] = {-127, 0.5f, 1.5f, 2.5f, -0.5f, 126.5f, 3.0f};
   int8_t codes[7];

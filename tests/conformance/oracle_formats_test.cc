@@ -129,6 +129,57 @@ TEST(OracleFormats, Fp8ProductsUseRunsThatBeginAnewAtEachLeaf) {
   }
 }
 
+/// Rounds a head's state [keys, width] as the format does.
+void round_state(std::vector<double>& state, size_t keys, size_t width, DType format) {
+  for (size_t j = 0; j < width; ++j) {
+    float amax = 0;
+    for (size_t c = 0; c < keys; ++c) amax = std::fmax(amax, std::fabs(static_cast<float>(state[c * width + j])));
+    for (size_t c = 0; c < keys; ++c) {
+      const auto value = static_cast<float>(state[c * width + j]);
+      const float code = std::nearbyint(amax > 0 ? value * (127.0f / amax) : 0.0f);
+      const float half = tensor::f16_to_float(tensor::float_to_f16(std::fmin(std::fmax(value, -65504.0f), 65504.0f)));
+      state[c * width + j] = static_cast<double>(format == DType::kI8 ? code * (amax / 127.0f) : half);
+    }
+  }
+}
+
+/// o of one head of a sequence that enters with zeros and keeps every row, in double but for the rounding of the state.
+Values rounded_recurrence(const KdaRecurrenceParams& p, int64_t begin, int64_t end, int64_t h) {
+  const auto keys = static_cast<size_t>(p.q.dim(2)), width = static_cast<size_t>(p.v.dim(2));
+  std::vector<double> state(keys * width);
+  Values out;
+  for (int64_t t = begin; t < end; ++t) {
+    const auto head = [&](const View& v, size_t c) { return static_cast<double>(v.f32()[t * v.step(0) + h * v.step(1) + static_cast<int64_t>(c)]); };
+    double qq = 1e-6, kk = 1e-6;
+    for (size_t c = 0; c < keys; ++c) qq += head(p.q, c) * head(p.q, c), kk += head(p.k, c) * head(p.k, c);
+    const double beta = static_cast<double>(p.beta.f32()[t * p.beta.step(0) + h]);
+    for (size_t j = 0; j < width; ++j) {
+      double guess = 0, o = 0;
+      for (size_t c = 0; c < keys; ++c) {
+        state[c * width + j] *= std::exp(static_cast<double>(p.g.f32()[t * p.g.step(0) + h * p.q.dim(2) + static_cast<int64_t>(c)]));
+        guess += state[c * width + j] * head(p.k, c) / std::sqrt(kk);
+      }
+      for (size_t c = 0; c < keys; ++c) {
+        state[c * width + j] += head(p.k, c) / std::sqrt(kk) * beta * (head(p.v, j) - guess);
+        o += state[c * width + j] * head(p.q, c) / std::sqrt(qq * static_cast<double>(keys));
+      }
+      out.push_back(o);
+    }
+    round_state(state, keys, width, p.states.dtype);
+  }
+  return out;
+}
+
+TEST(OracleFormats, StatesGoOnFromWhatWasKept) {
+  for (const char* name : {"f16_64x64_zeros", "i8_64x64_zeros"}) {
+    const auto b = named(OpId::kKdaRecurrence, name);
+    auto& p = b->get<KdaRecurrenceParams>();
+    run_reference(*b);
+    const Values got = values(p.o.slice(0, 1, 5)), want = rounded_recurrence(p, 1, 5, 0);
+    EXPECT_LT(distance(got, want), p.states.dtype == DType::kI8 ? 1e-3 : 1e-5) << name;
+  }
+}
+
 TEST(OracleFormats, ARowThatIsNotFiniteIsNotANumberAndAloneInIt) {
   for (const char* name : {"int8_nan", "int8_infinity", "fp8_codes_nan", "fp8_codes_infinity"}) {
     const auto b = named(OpId::kMatmul, name);

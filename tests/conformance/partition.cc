@@ -99,7 +99,7 @@ class Pieces {
         p.batch.host_start = p.batch.start.i32();
         if constexpr (requires { p.state_in; }) {
           if (before >= 0) {
-            p.entering = p.states;
+            p.entering = p.states, p.entering_scales = p.states_scales;
             p.state_in = integers({problem_.get<ops::KdaRecurrenceParams>().state_out.i32()[before]});
           }
         }

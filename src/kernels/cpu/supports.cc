@@ -65,6 +65,8 @@ bool supports_moe_pairs(const void* params) {
          (pairs_possible(p.gate.items[0]) || pairs_possible(p.down.items[0]));
 }
 
+bool supports_recurrence(const void* params) { return static_cast<const ops::KdaRecurrenceParams*>(params)->states.dtype == DType::kF32; }
+
 /// Pointers to the tap rows stand on the stack.
 bool supports_short_conv(const void* params) { return static_cast<const ops::ShortConvParams*>(params)->weight.dim(0) <= 64; }
 

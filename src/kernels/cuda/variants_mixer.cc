@@ -94,7 +94,7 @@ void recurrence_128(const void* params, const LaunchContext& context) {
 bool is_128(const void* params) {
   const auto& p = as<ops::KdaRecurrenceParams>(params);
   const auto aligned = [](const View& v) { return reinterpret_cast<uintptr_t>(v.data) % 16 == 0 && v.step(0) % 4 == 0; };
-  return p.q.dim(2) == 128 && p.v.dim(2) == 128 && !p.pair_m.present() && aligned(p.entering) && aligned(p.states);
+  return p.states.dtype == DType::kF32 && p.q.dim(2) == 128 && p.v.dim(2) == 128 && !p.pair_m.present() && aligned(p.entering) && aligned(p.states);
 }
 
 void write_latents(const void* params, const LaunchContext& context) {
@@ -226,7 +226,11 @@ constexpr std::array kTable = {
     ops::Variant{.op = OpId::kKdaRecurrence, .name = "columns128", .supports = is_128, .run = recurrence_128<KdaRung::kColumns>},
     ops::Variant{.op = OpId::kKdaRecurrence,
                  .name = "plain",
-                 .supports = [](const void* p) { return as<ops::KdaRecurrenceParams>(p).q.dim(2) <= kPlainKeysMax; },
+                 .supports =
+                     [](const void* p) {
+                       const auto& r = as<ops::KdaRecurrenceParams>(p);
+                       return r.states.dtype == DType::kF32 && r.q.dim(2) <= kPlainKeysMax;
+                     },
                  .run = recurrence_plain},
     ops::Variant{.op = OpId::kGatedNorm, .name = "warp", .supports = any, .run = gated_norm},
     ops::Variant{.op = OpId::kWriteLatents, .name = "rows", .supports = any, .run = write_latents},

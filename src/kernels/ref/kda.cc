@@ -6,66 +6,11 @@
 
 #include "kernels/counting.h"
 #include "kernels/ref/common.h"
+#include "kernels/ref/head_state.h"
 #include "kernels/ref/kernels.h"
 
 namespace lathe::kernels::ref {
 namespace {
-
-/// The state of one head, [K, width], with a double copy for the token being computed.
-class HeadState {
- public:
-  HeadState(int64_t keys, int64_t width) : keys_(keys), width_(width), s_(size(keys * width)), decayed_(size(keys * width)), guess_(size(width)) {}
-
-  void load(const float* from) { std::copy_n(from, s_.size(), s_.begin()); }
-  void store(float* to) const { std::copy_n(s_.begin(), s_.size(), to); }
-  void identity() {
-    std::fill(s_.begin(), s_.end(), 0.0f);
-    for (int64_t i = 0; i < keys_; ++i) s_[size(i * width_ + i)] = 1.0f;
-  }
-  void zero() { std::fill(s_.begin(), s_.end(), 0.0f); }
-
-  /// One token: decay by g, then the delta rule towards v (null: zeros).
-  void step(const float* g, const std::vector<double>& k, double beta, const float* v) {
-    std::fill(guess_.begin(), guess_.end(), 0.0);
-    for (int64_t c = 0; c < keys_; ++c) {
-      const double loss = std::expm1(static_cast<double>(g[c]));
-      for (int64_t j = 0; j < width_; ++j) {
-        const auto s = static_cast<double>(s_[size(c * width_ + j)]);
-        decayed_[size(c * width_ + j)] = s + loss * s;
-        guess_[size(j)] += decayed_[size(c * width_ + j)] * k[size(c)];
-      }
-    }
-    for (int64_t j = 0; j < width_; ++j) guess_[size(j)] = beta * ((v == nullptr ? 0.0 : static_cast<double>(v[j])) - guess_[size(j)]);
-    for (int64_t c = 0; c < keys_; ++c) {
-      for (int64_t j = 0; j < width_; ++j)
-        s_[size(c * width_ + j)] = static_cast<float>(decayed_[size(c * width_ + j)] + k[size(c)] * guess_[size(j)]);
-    }
-  }
-
-  /// o = Sᵀ q
-  void read(const std::vector<double>& q, float* o) const {
-    for (int64_t j = 0; j < width_; ++j) {
-      double sum = 0;
-      for (int64_t c = 0; c < keys_; ++c) sum += static_cast<double>(s_[size(c * width_ + j)]) * q[size(c)];
-      o[j] = static_cast<float>(sum);
-    }
-  }
-
- private:
-  static size_t size(int64_t n) { return static_cast<size_t>(n); }
-  int64_t keys_, width_;
-  std::vector<float> s_;
-  std::vector<double> decayed_, guess_;
-};
-
-std::vector<double> l2_normalised(const float* x, int64_t n, double scale) {
-  double squares = 0;
-  for (int64_t i = 0; i < n; ++i) squares += static_cast<double>(x[i]) * static_cast<double>(x[i]);
-  const double factor = scale / std::sqrt(squares + 1e-6);
-  std::vector<double> out(static_cast<size_t>(n));
-  for (int64_t i = 0; i < n; ++i) out[static_cast<size_t>(i)] = static_cast<double>(x[i]) * factor;
-  return out;
-}
 
 /// Rows of sequence s for head h.
 void recur(const ops::KdaRecurrenceParams& p, int64_t s, int64_t h, const LaunchContext& context) {
@@ -77,8 +22,8 @@ void recur(const ops::KdaRecurrenceParams& p, int64_t s, int64_t h, const Launch
   if (p.pair_m.present()) pair_m.identity();
   const int32_t in = p.state_in.i32()[s];
   if (in >= 0) {
-    state.load(row(p.entering, in, h));
-    LATHE_COUNT(context, kBytesRead, keys * width * 4);
+    state.load({p.entering, p.entering_scales}, in, h);
+    LATHE_COUNT(context, kBytesRead, state.bytes_in({p.entering, p.entering_scales}));
   }
   for (int64_t t = p.batch.begin.i32()[s]; t < p.batch.begin.i32()[s + 1]; ++t) {
     const std::vector<double> q = l2_normalised(row(p.q, t, h), keys, 1.0 / std::sqrt(static_cast<double>(keys)));
@@ -94,8 +39,8 @@ void recur(const ops::KdaRecurrenceParams& p, int64_t s, int64_t h, const Launch
     LATHE_COUNT(context, kExponentials, keys);
     LATHE_COUNT(context, kDivisions, 2);
     if (const int32_t out = p.state_out.i32()[t]; out >= 0) {
-      state.store(row(p.states, out, h));
-      LATHE_COUNT(context, kBytesWritten, keys * width * 4);
+      state.keep({p.states, p.states_scales}, out, h);
+      LATHE_COUNT(context, kBytesWritten, state.bytes_in({p.states, p.states_scales}));
     }
     if (!p.pair_m.present()) continue;
     pair_m.step(g, k, beta, nullptr);

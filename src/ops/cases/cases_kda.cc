@@ -83,7 +83,16 @@ struct Recurrence {
   Fill decay = uniform(-5, 0);
   bool pair = false;
   bool nonfinite = false;
+  DType state = DType::kF32;
+  bool zeros = false;  ///< sequences enter with empty states
+  double values_up = 1;
 };
+
+/// What beside rounding a state may do to the outputs: a neighbour of 2^-11 or 1/254 of a column, in a few elements.
+Tolerance recurrence_tolerance(const Recurrence& c) {
+  const double scaled = c.state == DType::kF32 ? 4e-6 : c.state == DType::kF16 ? 2e-4 : 4e-3;
+  return {.scaled = scaled, .same_class = c.nonfinite};
+}
 
 /// [T, H, width] inside rows of a wider buffer.
 View heads_of(const View& rows, int64_t offset, int64_t heads, int64_t width) {
@@ -132,8 +141,16 @@ void recurrence_case(std::vector<Case>& out, const Recurrence& c) {
                        // Rows 0 … S−1 are what the sequences enter with; odd sequences of separate pools begin at zero.
                        std::vector<int32_t> in(c.rows.size());
                        for (size_t s = 0; s < in.size(); ++s) in[s] = c.keep != Keep::kInPlace && s % 2 == 1 ? -1 : static_cast<int32_t>(s);
-                       p.states = b.inout(DType::kF32, {sequences + std::max<int64_t>(tokens, sequences), c.heads, c.keys, c.values}, normal(0.3));
-                       p.entering = c.keep == Keep::kLast ? b.in(DType::kF32, {sequences, c.heads, c.keys, c.values}, normal(0.3), 4) : p.states;
+                       const bool codes = c.state == DType::kI8;
+                       const Fill fill = c.zeros ? constant(0) : normal(codes ? 40 : 0.3);
+                       const Fill scale = c.zeros ? constant(0) : uniform(0.004, 0.01);
+                       const int64_t kept = sequences + std::max<int64_t>(tokens, sequences);
+                       p.states = b.inout(c.state, {kept, c.heads, c.keys, c.values}, fill);
+                       p.entering = c.keep == Keep::kLast ? b.in(c.state, {sequences, c.heads, c.keys, c.values}, fill, 4) : p.states;
+                       if (codes) {
+                         p.states_scales = b.inout(DType::kF32, {kept, c.heads, c.values}, scale, 3);
+                         p.entering_scales = c.keep == Keep::kLast ? b.in(DType::kF32, {sequences, c.heads, c.values}, scale, 1) : p.states_scales;
+                       }
                        p.state_in = b.indices(in, {sequences});
                        p.state_out = b.indices(kept_rows(c, sequences), {tokens});
                        p.batch = b.ragged(batch);
@@ -142,8 +159,9 @@ void recurrence_case(std::vector<Case>& out, const Recurrence& c) {
                          p.pair_m = b.out(DType::kF32, {sequences, c.heads, c.keys, c.keys}),
                          p.pair_h = b.out(DType::kF32, {sequences, c.heads, c.keys, c.values});
                        if (c.nonfinite) p.v.f32()[p.v.step(0)] = std::numeric_limits<float>::quiet_NaN();
+                       each_element(p.v, [&](int64_t at) { p.v.f32()[at] *= static_cast<float>(c.values_up); });
                      },
-                 .tolerance = {.scaled = 4e-6, .same_class = c.nonfinite},
+                 .tolerance = recurrence_tolerance(c),
                  .parts = c.keep == Keep::kEvery && !c.pair ? Parts::kSequences : Parts::kWhole,
                  .exact_counts = false});  // which rows are kept is known on the device only
 }
@@ -203,6 +221,28 @@ void recurrence_cases(std::vector<Case>& out) {
   recurrence_case(out, {.name = "all_empty", .rows = {0, 0}, .heads = 2, .keys = 16, .values = 16});
 }
 
+/// States as FP16, and as INT8 with a scale for each column.
+void state_cases(std::vector<Case>& out) {
+  for (const DType state : {DType::kF16, DType::kI8}) {
+    const bool half = state == DType::kF16;
+    const auto add = [&](const char* f16, const char* i8, Recurrence c) {
+      c.name = half ? f16 : i8, c.state = state;
+      recurrence_case(out, c);
+    };
+    add("f16_128x128_decode", "i8_128x128_decode", {.name = "", .rows = {1, 1, 1}, .heads = 2, .keys = 128, .values = 128, .keep = Keep::kInPlace});
+    add("f16_24x40_every", "i8_24x40_every", {.name = "", .rows = {5, 0, 3}, .heads = 3, .keys = 24, .values = 40, .keep = Keep::kEvery});
+    add("f16_33x31_in_place", "i8_33x31_in_place", {.name = "", .rows = {3, 0, 2}, .heads = 2, .keys = 33, .values = 31, .keep = Keep::kInPlace});
+    add("f16_16x16_last", "i8_16x16_last", {.name = "", .rows = {5, 1, 9}, .heads = 2, .keys = 16, .values = 16});
+    add("f16_64x64_zeros", "i8_64x64_zeros", {.name = "", .rows = {1, 4}, .heads = 1, .keys = 64, .values = 64, .keep = Keep::kEvery, .zeros = true});
+    add("f16_slow_decay", "i8_slow_decay",
+        {.name = "", .rows = {40}, .heads = 1, .keys = 32, .values = 32, .keep = Keep::kEvery, .decay = uniform(-1e-5, -1e-7)});
+    add("f16_saturates", "i8_large",
+        {.name = "", .rows = {3, 1}, .heads = 2, .keys = 16, .values = 16, .keep = Keep::kEvery, .decay = uniform(-1e-3, 0), .values_up = 1e6});
+    add("f16_nonfinite", "i8_nonfinite", {.name = "", .rows = {3, 4}, .heads = 2, .keys = 16, .values = 16, .keep = Keep::kEvery, .nonfinite = true});
+    add("f16_all_empty", "i8_all_empty", {.name = "", .rows = {0, 0}, .heads = 2, .keys = 16, .values = 16});
+  }
+}
+
 }  // namespace
 
 void add_kda_cases(std::vector<Case>& out) {
@@ -216,6 +256,7 @@ void add_kda_cases(std::vector<Case>& out) {
   gate_case(out, {.name = "nonfinite", .tokens = 3, .heads = 2, .keys = 19, .nonfinite = true});
   gate_case(out, {.name = "no_rows", .tokens = 0, .heads = 2, .keys = 16});
   recurrence_cases(out);
+  state_cases(out);
   gated_norm_case(out, {.name = "h2_16", .tokens = 3, .heads = 2, .width = 16});
   gated_norm_case(out, {.name = "h4_128", .tokens = 5, .heads = 4, .width = 128});
   gated_norm_case(out, {.name = "h3_7_f32", .tokens = 2, .heads = 3, .width = 7, .weight = DType::kF32});

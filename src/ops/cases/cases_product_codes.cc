@@ -95,7 +95,8 @@ void int8_cases(std::vector<Case>& out) {
   product_case(out, {"int8_no_channels", 3, 0, {{kInt8Weights, 8, true}}});
   product_case(out, {"int8_slice", 6, 90, {{{.dtype = DType::kI8, .scaled = true, .row_offset = 7, .col_offset = 5}, 41}}});
   product_case(out, {"int8_leaves_mean_nothing", 3, 300, {{kInt8Weights, 33, true, 128}}});
-  product_case(out, {"int8_partial", 4, 96, {{{.dtype = DType::kI8, .scaled = true, .col_offset = 32}, 21, false, 32, true}}, Compute::kInt8, {}, true});
+  product_case(out,
+               {"int8_partial", 4, 96, {{{.dtype = DType::kI8, .scaled = true, .col_offset = 32}, 21, false, 32, true}}, Compute::kInt8, {}, true});
   product_case(out, {"int8_given_amax", 4, 96, {{kInt8Weights, 21, true}}, Compute::kInt8, {}, true});
   product_case(out, {"int8_among_others", 5, 136, {{kInt8Weights, 40}, {kBF16Weights, 16}, {kInt8Weights, 9, true}, {kFp8Weights, 24}}});
   out.back().tolerance.scaled = 1e-6;  // of the others
