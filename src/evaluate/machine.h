@@ -67,6 +67,8 @@ class Roofs {
   double bf16_flops();
   /// Operations per second of dot products of bytes; 0: the processor has none.
   double int8_operations();
+  /// Operations per second of products in that precision.
+  double operations(ops::Compute compute);
 
   /// The least time of some work whose data form one working set: the larger of moving (pairs of read and written bytes as a copy, the rest as reading) and
   /// computing, in nanoseconds. working_set: what the data belong to, if that is more than they themselves (0: it is not).

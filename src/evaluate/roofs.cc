@@ -121,8 +121,13 @@ double Roofs::floor_ns(const Work& work, double working_set) {
   const double read = std::max(work.bytes_read - work.bytes_written, 0.0);
   double moving = read / read_bandwidth(set);
   if (copied + written > 0) moving += (copied + written) / copy_bandwidth(set);
-  const double computing = work.flops / (work.compute == ops::Compute::kBF16 ? bf16_flops() : f32_flops());
-  return std::max(moving, computing) * 1e9;
+  return std::max(moving, work.flops / operations(work.compute)) * 1e9;
+}
+
+double Roofs::operations(ops::Compute compute) {
+  if (compute == ops::Compute::kF32) return f32_flops();
+  const double int8 = compute == ops::Compute::kInt8 ? int8_operations() : 0;
+  return int8 > 0 ? int8 : bf16_flops();
 }
 
 void Roofs::measure_again() {

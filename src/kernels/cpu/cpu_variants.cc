@@ -36,6 +36,11 @@ using ops::OpId;
 constexpr ops::Variant kScalar[] = {LATHE_LEVEL("scalar", scalar), LATHE_VARIANT(OpId::kRoute, "scalar", route_scalar, supports_all)};
 constexpr ops::Variant kAvx2[] = {LATHE_LEVEL("avx2", avx2)};
 constexpr ops::Variant kAvx512[] = {LATHE_LEVEL("avx512", avx512)};
+constexpr ops::Variant kAvx512Vnni[] = {
+    LATHE_VARIANT(OpId::kMatmul, "avx512vnni", matmul_avx512vnni, supports_matmul_codes),
+    LATHE_VARIANT(OpId::kGateUp, "avx512vnni", gate_up_avx512vnni, supports_gate_up_codes),
+    LATHE_VARIANT(OpId::kMoe, "avx512vnni", moe_avx512vnni, supports_moe_codes),
+};
 constexpr ops::Variant kAvx512Bf16[] = {
     LATHE_VARIANT(OpId::kMatmul, "avx512bf16", matmul_avx512bf16, supports_matmul_pairs),
     LATHE_VARIANT(OpId::kGateUp, "avx512bf16", gate_up_avx512bf16, supports_gate_up_pairs),
@@ -52,7 +57,7 @@ constexpr ops::Variant kAvx512Bf16[] = {
 std::span<const ops::Variant> scalar_variants() { return kScalar; }
 std::span<const ops::Variant> avx2_variants() { return kAvx2; }
 std::span<const ops::Variant> avx512_variants() { return kAvx512; }
-std::span<const ops::Variant> avx512vnni_variants() { return {}; }
+std::span<const ops::Variant> avx512vnni_variants() { return kAvx512Vnni; }
 std::span<const ops::Variant> avx512bf16_variants() { return kAvx512Bf16; }
 
 #if defined(__x86_64__)

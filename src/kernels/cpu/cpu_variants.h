@@ -14,7 +14,7 @@ std::span<const ops::Variant> scalar_variants();
 std::span<const ops::Variant> avx2_variants();
 /// AVX-512 F, BW, DQ, VL.
 std::span<const ops::Variant> avx512_variants();
-/// With VNNI. Empty: no number format that needs integer products yet.
+/// With VNNI: products of INT8 codes.
 std::span<const ops::Variant> avx512vnni_variants();
 /// With BF16 and VBMI (every processor with AVX-512 BF16 but Cooper Lake has VBMI): dot products of BF16 pairs, FP8 by byte tables.
 std::span<const ops::Variant> avx512bf16_variants();

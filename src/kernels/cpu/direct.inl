@@ -149,7 +149,7 @@ LATHE_INLINE void direct_group(const DirectArgs& args, const Decode& decode, int
     Sums<kRows> lanes;
     leaf.run(begin, begin + args.leaf < args.bytes ? begin + args.leaf : args.bytes, lanes);
 #pragma GCC unroll 4
-    for (int r = 0; r < kRows; ++r) store(total + r * 2 * kLanes, sum_parts(lanes.v[r]));
+    for (int r = 0; r < kRows; ++r) store(total + r * 2 * kLanes, Step::total(lanes.v[r]));
   }
 }
 

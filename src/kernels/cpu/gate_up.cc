@@ -32,14 +32,13 @@ void gate_up(const Level& level, const ops::GateUpParams& p, const ops::LaunchCo
   if (rows == 0) return;
   const MatmulIsa& isa = *level.base;
   const GateUp pair(level, p.gate, p.up, p.compute);
-  const RowFormat formats[2] = {pair.gate.format(), pair.up.format()};
-  const bool same = formats[0] == formats[1];
-  const int64_t bytes[2] = {formats[0] == RowFormat::kFloat ? 0 : rows_bytes(rows, channels, formats[0]),
-                            same || formats[1] == RowFormat::kFloat ? 0 : rows_bytes(rows, channels, formats[1])};
-  char* const memory = bytes[0] + bytes[1] > 0 ? static_cast<char*>(context.scratch->shared(bytes[0] + bytes[1])) : nullptr;
-  if (bytes[0] + bytes[1] > 0 && memory == nullptr) return;
-  const Rows gate_x = make_rows(isa, p.x, formats[0], memory, context);
-  const Rows up_x = same ? gate_x : make_rows(isa, p.x, formats[1], memory + bytes[0], context);
+  const RowMaker gate_maker{level, p.x, pair.gate.format()}, up_maker{level, p.x, pair.up.format()};
+  const bool same = gate_maker.format == up_maker.format;
+  const int64_t bytes = gate_maker.bytes() + (same ? 0 : up_maker.bytes());
+  char* const memory = bytes > 0 ? static_cast<char*>(context.scratch->shared(bytes)) : nullptr;
+  if (bytes > 0 && memory == nullptr) return;
+  const Rows gate_x = gate_maker.make(memory, context);
+  const Rows up_x = same ? gate_x : up_maker.make(memory + gate_maker.bytes(), context);
 
   const bool whole = rows > isa.tile_rows;
   const int64_t block = whole ? block_rows(isa, rows, channels) : rows, blocks = ceil_div(rows, block), panels = pair.gate.panels();
@@ -77,6 +76,7 @@ void run(const void* params, const ops::LaunchContext& context) {
 void LATHE_KERNEL(gate_up_scalar)(const void* params, const ops::LaunchContext& context) { run<ScalarLevel>(params, context); }
 void LATHE_KERNEL(gate_up_avx2)(const void* params, const ops::LaunchContext& context) { run<Avx2Level>(params, context); }
 void LATHE_KERNEL(gate_up_avx512)(const void* params, const ops::LaunchContext& context) { run<Avx512Level>(params, context); }
+void LATHE_KERNEL(gate_up_avx512vnni)(const void* params, const ops::LaunchContext& context) { run<Avx512VnniLevel>(params, context); }
 void LATHE_KERNEL(gate_up_avx512bf16)(const void* params, const ops::LaunchContext& context) { run<Avx512Bf16Level>(params, context); }
 
 }  // namespace lathe::kernels::cpu

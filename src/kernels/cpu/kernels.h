@@ -15,10 +15,13 @@ namespace lathe::kernels::cpu {
   LATHE_DECLARE_KERNEL(name##_avx512)
 
 LATHE_DECLARE_LEVELS(matmul);
+LATHE_DECLARE_KERNEL(matmul_avx512vnni);
 LATHE_DECLARE_KERNEL(matmul_avx512bf16);
 LATHE_DECLARE_LEVELS(gate_up);
+LATHE_DECLARE_KERNEL(gate_up_avx512vnni);
 LATHE_DECLARE_KERNEL(gate_up_avx512bf16);
 LATHE_DECLARE_LEVELS(moe);
+LATHE_DECLARE_KERNEL(moe_avx512vnni);
 LATHE_DECLARE_KERNEL(moe_avx512bf16);
 LATHE_DECLARE_KERNEL(route_scalar);
 LATHE_DECLARE_LEVELS(short_conv);
@@ -50,10 +53,13 @@ LATHE_DECLARE_KERNEL(mla_expanded_avx512bf16);
 // What they can run (supports.cc).
 bool supports_all(const void* params);
 bool supports_matmul(const void* params);
+bool supports_matmul_codes(const void* params);
 bool supports_matmul_pairs(const void* params);
 bool supports_gate_up(const void* params);
+bool supports_gate_up_codes(const void* params);
 bool supports_gate_up_pairs(const void* params);
 bool supports_moe(const void* params);
+bool supports_moe_codes(const void* params);
 bool supports_moe_pairs(const void* params);
 bool supports_recurrence(const void* params);
 bool supports_short_conv(const void* params);

@@ -2,9 +2,11 @@
 //
 // Idea    see matmul_isa.h and panel.h. Few rows (one tile): each task walks a range of panels, decoding a segment (128 channels of 2·kLanes rows, in the
 //         first-level cache) and multiplying it at once. Many rows: a task decodes a panel as a whole and runs all tiles of its block of rows over it.
-// Limits  weights f32, bf16, f16, f8_e4m3; block scales with any offset.
+// Limits  weights f32, bf16, f16, f8_e4m3, i8; block scales with any offset.
 // Floor   one row: weight bytes; many rows: 2·T·N·K over the peak of FMA or BF16 dot products.
 // Ladder  see README.md.
+#include <utility>
+
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/levels.h"
 #include "kernels/cpu/rows.h"
@@ -40,7 +42,7 @@ void cover(Part& part, int64_t a, int64_t b, int64_t lo, int64_t hi) {
 void fill_part(Part& part, const Level& level, const ops::MatmulPart& params, ops::Compute compute) {
   part.params = &params;
   part.source = PanelSource(level, params.weight, compute, params.leaf_channels);
-  if (params.leaf_channels > 0) {
+  if (params.leaf_channels > 0 && !part.source.codes()) {
     part.leaf_begin = params.leaf_begin;
     if (params.leaf_total > 0) cover(part, 0, params.leaf_total, params.leaf_begin, params.leaf_begin + part.source.leaves());
   }
@@ -51,7 +53,7 @@ void write_tile(const Part& part, int64_t node, int64_t row, int64_t count, int6
   const View& y = part.params->y;
   const bool nodes = y.rank == 3;
   const int64_t width = part.source.width();
-  float* const out = y.f32() + (nodes ? node * y.step(0) : 0) + row * y.step(-2) + panel * width;
+  float* const out = static_cast<float*>(y.data) + (nodes ? node * y.step(0) : 0) + row * y.step(-2) + panel * width;
   for (int64_t r = 0; r < count; ++r) {
     float* const to = out + r * y.step(-2);
     std::memcpy(to, totals + r * width, static_cast<size_t>(present) * 4);
@@ -63,11 +65,13 @@ void write_tile(const Part& part, int64_t node, int64_t row, int64_t count, int6
 /// Rows [begin, end) of one panel, tile by tile.
 void run_panel(const Part& part, PanelRun& run, int64_t panel, int64_t begin, int64_t end, const ops::LaunchContext& context) {
   run.begin(panel);
+  // Partial sums of codes are int32, and stay it.
+  const auto finish = part.params->y.dtype == DType::kI32 ? PanelSource::Finish::kSums : PanelSource::Finish::kValues;
   const int64_t tiles = tile_count(part.source.isa(), end - begin);
   for (int64_t i = 0; i < tiles; ++i) {
     const int64_t row = begin + (end - begin) * i / tiles, count = begin + (end - begin) * (i + 1) / tiles - row;
     for (int64_t node = 0; node < part.node_count; ++node) {
-      const float* const totals = run.node(part.x, row, count, part.nodes[node].begin, part.nodes[node].end, part.leaf_begin);
+      const float* const totals = run.node(part.x, row, count, part.nodes[node].begin, part.nodes[node].end, part.leaf_begin, finish);
       write_tile(part, node, row, count, panel, run.present(), totals);
     }
   }
@@ -114,12 +118,36 @@ void run_parts(const Job& job, int64_t rows, int64_t channels, const ops::Launch
   });
 }
 
+/// x in every format that a part takes. False: no memory.
+bool make_inputs(const Level& level, const ops::MatmulParams& p, Job& job, const ops::LaunchContext& context) {
+  constexpr int kFormats = static_cast<int>(RowFormat::kWideCodes) + 1;
+  bool wanted[kFormats] = {};
+  int64_t bytes = 0;
+  for (int32_t i = 0; i < job.part_count; ++i) {
+    const RowFormat format = job.parts[i].source.format();
+    if (std::exchange(wanted[static_cast<int>(format)], true)) continue;
+    bytes += RowMaker{level, p.x, format}.bytes();
+  }
+  char* memory = bytes > 0 ? static_cast<char*>(context.scratch->shared(bytes)) : nullptr;
+  if (bytes > 0 && memory == nullptr) return false;
+  for (int f = 0; f < kFormats; ++f) {
+    if (!wanted[f]) continue;
+    const RowMaker maker{level, p.x, static_cast<RowFormat>(f), p.x_amax};
+    const Rows rows = maker.make(memory, context);
+    memory += maker.bytes();
+    for (int32_t i = 0; i < job.part_count; ++i) {
+      if (job.parts[i].source.format() == maker.format) job.parts[i].x = rows;
+    }
+  }
+  if (p.x_amax.present()) LATHE_COUNT(context, kBytesRead, p.x.dim(0) * 4);
+  return true;
+}
+
 void matmul(const Level& level, const ops::MatmulParams& p, const ops::LaunchContext& context) {
   const int64_t rows = p.x.dim(0), channels = p.x.dim(1);
   if (rows == 0) return;
   Job job;
   job.part_count = p.part_count;
-  bool pairs = false, rounded = false;
   for (int32_t i = 0; i < p.part_count; ++i) {
     Part& part = job.parts[i];
     fill_part(part, level, p.parts[static_cast<size_t>(i)], p.compute);
@@ -127,20 +155,8 @@ void matmul(const Level& level, const ops::MatmulParams& p, const ops::LaunchCon
     job.panels += part.source.panels();
     job.weight_bytes += part.source.outputs() * channels * part.source.element_bytes();
     job.worker_bytes = std::max(job.worker_bytes, PanelRun::bytes(part.source, rows > level.base->tile_rows, part.source.leaves()));
-    pairs |= part.source.format() == RowFormat::kPairs;
-    rounded |= part.source.format() == RowFormat::kRounded;
   }
-  const int64_t pair_bytes = pairs ? rows_bytes(rows, channels, RowFormat::kPairs) : 0;
-  const int64_t rounded_bytes = rounded ? rows_bytes(rows, channels, RowFormat::kRounded) : 0;
-  char* const memory = pair_bytes + rounded_bytes > 0 ? static_cast<char*>(context.scratch->shared(pair_bytes + rounded_bytes)) : nullptr;
-  if (pair_bytes + rounded_bytes > 0 && memory == nullptr) return;
-  const Rows as_pairs = pairs ? make_rows(*level.base, p.x, RowFormat::kPairs, memory, context) : Rows{};
-  const Rows as_rounded = rounded ? make_rows(*level.base, p.x, RowFormat::kRounded, memory + pair_bytes, context) : Rows{};
-  for (int32_t i = 0; i < p.part_count; ++i) {
-    Part& part = job.parts[i];
-    const RowFormat format = part.source.format();
-    part.x = format == RowFormat::kPairs ? as_pairs : format == RowFormat::kRounded ? as_rounded : Rows{.data = p.x.data, .stride = p.x.step(0) * 4};
-  }
+  if (!make_inputs(level, p, job, context)) return;
   run_parts(job, rows, channels, context);
 }
 
@@ -154,6 +170,7 @@ void run(const void* params, const ops::LaunchContext& context) {
 void LATHE_KERNEL(matmul_scalar)(const void* params, const ops::LaunchContext& context) { run<ScalarLevel>(params, context); }
 void LATHE_KERNEL(matmul_avx2)(const void* params, const ops::LaunchContext& context) { run<Avx2Level>(params, context); }
 void LATHE_KERNEL(matmul_avx512)(const void* params, const ops::LaunchContext& context) { run<Avx512Level>(params, context); }
+void LATHE_KERNEL(matmul_avx512vnni)(const void* params, const ops::LaunchContext& context) { run<Avx512VnniLevel>(params, context); }
 void LATHE_KERNEL(matmul_avx512bf16)(const void* params, const ops::LaunchContext& context) { run<Avx512Bf16Level>(params, context); }
 
 }  // namespace lathe::kernels::cpu

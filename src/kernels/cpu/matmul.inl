@@ -50,6 +50,17 @@ struct FromF8 {
   }
 };
 
+struct FromI8 {
+  static constexpr int kSteps = 4;
+  LATHE_INLINE void decode(Vi raw, Vf (&out)[4]) {
+    const Vi low = low_bytes(iset1(0), raw), high = high_bytes(iset1(0), raw);
+    out[0] = to_float(shift_right_sign<24>(low_halves(iset1(0), low)));
+    out[1] = to_float(shift_right_sign<24>(high_halves(iset1(0), low)));
+    out[2] = to_float(shift_right_sign<24>(low_halves(iset1(0), high)));
+    out[3] = to_float(shift_right_sign<24>(high_halves(iset1(0), high)));
+  }
+};
+
 /// 16 bytes of every row of a vector, of which `bytes` are there.
 LATHE_INLINE Vi load_tail(const char* const* rows, int64_t offset, int64_t bytes) {
   char parts[4 * kLanes] = {};
@@ -155,6 +166,7 @@ constexpr MatmulIsa base_level() {
   isa.pack_bf16 = pack<FromBf16>;
   isa.pack_f16 = pack<FromF16>;
   isa.pack_f8 = pack<FromF8>;
+  isa.pack_i8 = pack<FromI8>;
   isa.pack_f32_rounded = pack<Rounded<FromF32>>;
   isa.pack_f16_rounded = pack<Rounded<FromF16>>;
   isa.tile = kTilesOf<FloatStep, NotAsking>;

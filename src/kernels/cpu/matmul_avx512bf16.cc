@@ -15,6 +15,7 @@ namespace {
 struct PairStep {
   static constexpr int64_t kBytes = 2;
   LATHE_INLINE Vf multiply(Vi x, Vi w, Vf sum) { return {_mm512_dpbf16_ps(sum.v, (__m512bh)x.v, (__m512bh)w.v)}; }
+  LATHE_INLINE Vf total(const Vf (&v)[4]) { return sum_parts(v); }
 };
 
 /// 16 bytes of every row of a vector, of which `bytes` are there.

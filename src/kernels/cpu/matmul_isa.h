@@ -71,6 +71,7 @@ struct MatmulIsa {
   PackFn pack_bf16 = nullptr;
   PackFn pack_f16 = nullptr;
   PackFn pack_f8 = nullptr;
+  PackFn pack_i8 = nullptr;
   PackFn pack_f32_rounded = nullptr;  ///< rounded to BF16 on the way
   PackFn pack_f16_rounded = nullptr;
   const TileFn* tile = nullptr;         ///< [tile_rows + 1], by rows
@@ -103,6 +104,30 @@ struct PairIsa {
   const DirectFn* direct_f8 = nullptr;
 };
 
+/// What an INT8 product's sums become: y = (f32(sum) · x_scale) · weight scale.
+struct CodeScaleArgs {
+  float* totals = nullptr;  ///< [width] in: int32 sums; out: y
+  int32_t excess = 0;       ///< what every sum has too much
+  float x_scale = 0;
+  const float* scales = nullptr;  ///< [width]
+};
+
+/// Products of INT8 codes, for panels and tiles of the same size. Sums are exact int32 in the bits of the same vectors, so their order is free.
+struct CodesIsa {
+  int x_bytes = 0;            ///< of a code in a row of x: 1, or 2 where the instruction multiplies 16 bits
+  int32_t weight_excess = 0;  ///< what a kernel adds to each weight code: 128 where the instruction takes them unsigned
+  PackFn pack = nullptr;
+  const TileFn* tile = nullptr;         ///< [tile_rows + 1], by rows
+  const TileFn* tile_asking = nullptr;  ///< the same with TileArgs::ask
+  const DirectFn* direct = nullptr;
+  /// Largest |x|; NaN if one is NaN.
+  float (*magnitude)(const float* x, int64_t count) = nullptr;
+  /// Codes x · inverse, nearest even, at most ±127; returns their sum.
+  int32_t (*to_codes)(const float* x, int64_t count, float inverse, void* out) = nullptr;
+  void (*scale)(const CodeScaleArgs& args) = nullptr;
+};
+
+extern const CodesIsa kCodesScalar, kCodesAvx2, kCodesAvx512, kCodesAvx512Vnni;
 extern const MatmulIsa kMatmulScalar, kMatmulAvx2, kMatmulAvx512;
 extern const PairIsa kPairsAvx512Bf16;
 

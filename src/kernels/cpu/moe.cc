@@ -2,7 +2,7 @@
 //
 // Idea    pairs (row, chosen expert) are sorted by expert; then three passes over the pool: gate and up with swiglu between (expert × panel), down times
 //         the routing weight (expert × panel), and per row the canonical tree over its experts. Rows are copied pair by pair into the product's format,
-//         so that an expert's rows lie together.
+//         so that an expert's rows lie together. INT8: the inner rows are kept as floats until they are whole, then become codes.
 // Limits  gate and up of one dtype. Experts out of the local range are skipped.
 // Floor   few rows: weight bytes of the chosen experts; many rows: 6·pairs·I·D over the peak of FMA or BF16 dot products.
 #include "ops/moe.h"
@@ -42,6 +42,7 @@ class Moe {
     group();
     gather();
     gate_up();
+    if (is_codes(out_)) inner_codes();
     down();
     combine();
   }
@@ -52,8 +53,9 @@ class Moe {
     const int64_t pairs = rows_ * chosen_;
     const int64_t ints = round_up((2 * experts_ + 1 + 3 * pairs) * 4, 64);
     x_.stride = row_stride(channels_, in_), h_.stride = row_stride(std::max<int64_t>(inner_, 1), out_);
-    const int64_t x_bytes = round_up(pairs * x_.stride, 64), h_bytes = round_up(pairs * h_.stride, 64);
-    char* const memory = static_cast<char*>(context_.scratch->shared(ints + x_bytes + h_bytes + pairs * channels_ * 4));
+    const int64_t x_bytes = round_up(pairs * x_.stride, 64), h_bytes = round_up(pairs * h_.stride, 64), y_bytes = pairs * channels_ * 4;
+    const int64_t code_bytes = pairs * static_cast<int64_t>(sizeof(CodeRow)), inner_bytes = is_codes(out_) ? pairs * inner_ * 4 : 0;
+    char* const memory = static_cast<char*>(context_.scratch->shared(ints + x_bytes + h_bytes + y_bytes + 2 * code_bytes + inner_bytes));
     if (memory == nullptr) return false;
     groups_.begin = reinterpret_cast<int32_t*>(memory);
     groups_.active = groups_.begin + experts_ + 1;
@@ -63,6 +65,10 @@ class Moe {
     x_.data = memory + ints;
     h_.data = memory + ints + x_bytes;
     y_ = reinterpret_cast<float*>(memory + ints + x_bytes + h_bytes);
+    codes_[0] = reinterpret_cast<CodeRow*>(memory + ints + x_bytes + h_bytes + y_bytes);
+    codes_[1] = codes_[0] + pairs;
+    inner_rows_ = reinterpret_cast<float*>(codes_[1] + pairs);
+    x_.codes = codes_[0], h_.codes = codes_[1];
     return true;
   }
 
@@ -103,9 +109,21 @@ class Moe {
   void gather() {
     for_pieces(context_, groups_.pairs, channels_, [&](int64_t begin, int64_t end, int) {
       for (int64_t i = begin; i < end; ++i) {
-        convert_row(*level_.base, in_, p_.x.f32() + groups_.row[i] * p_.x.step(0), channels_, row_of(x_, i));
+        take(in_, p_.x.f32() + groups_.row[i] * p_.x.step(0), channels_, x_, i);
         LATHE_COUNT(context_, kBytesRead, channels_ * 4);
       }
+    });
+  }
+
+  /// Row i of `rows` = x in their format.
+  void take(RowFormat format, const float* x, int64_t channels, const Rows& rows, int64_t i) {
+    if (!is_codes(format)) return convert_row(*level_.base, format, x, channels, row_of(rows, i));
+    codes_[&rows == &h_ ? 1 : 0][i] = code_row(*level_.codes, x, channels, level_.codes->magnitude(x, channels), row_of(rows, i));
+  }
+
+  void inner_codes() {
+    for_pieces(context_, groups_.pairs, inner_, [&](int64_t begin, int64_t end, int) {
+      for (int64_t i = begin; i < end; ++i) take(out_, inner_rows_ + i * inner_, inner_, h_, i);
     });
   }
 
@@ -135,8 +153,11 @@ class Moe {
                [&](int64_t row, int64_t count, int64_t present, float* gate, float* up) {
                  for (int64_t r = 0; r < count; ++r) {
                    isa.swiglu(gate + r * width, up + r * width, p_.limit, present, gate + r * width);
-                   char* const to = row_of(h_, row + r) + panel * width * (out_ == RowFormat::kPairs ? 2 : 4);
-                   convert_row(isa, out_, gate + r * width, present, to);
+                   if (is_codes(out_)) {
+                     std::memcpy(inner_rows_ + (row + r) * inner_ + panel * width, gate + r * width, static_cast<size_t>(present) * 4);
+                   } else {
+                     convert_row(isa, out_, gate + r * width, present, row_of(h_, row + r) + panel * width * channel_bytes(out_));
+                   }
                  }
                  count_swiglu(count * present, context_);
                });
@@ -239,7 +260,9 @@ class Moe {
   RowFormat in_ = RowFormat::kFloat, out_ = RowFormat::kFloat;
   Groups groups_;
   Rows x_, h_;
-  float* y_ = nullptr;  ///< [pairs, D]: w · down(…)
+  float* y_ = nullptr;           ///< [pairs, D]: w · down(…)
+  CodeRow* codes_[2] = {};       ///< of x_ and h_
+  float* inner_rows_ = nullptr;  ///< [pairs, I], if h_ is codes
 };
 
 template <class L>
@@ -255,6 +278,7 @@ void run(const void* params, const ops::LaunchContext& context) {
 void LATHE_KERNEL(moe_scalar)(const void* params, const ops::LaunchContext& context) { run<ScalarLevel>(params, context); }
 void LATHE_KERNEL(moe_avx2)(const void* params, const ops::LaunchContext& context) { run<Avx2Level>(params, context); }
 void LATHE_KERNEL(moe_avx512)(const void* params, const ops::LaunchContext& context) { run<Avx512Level>(params, context); }
+void LATHE_KERNEL(moe_avx512vnni)(const void* params, const ops::LaunchContext& context) { run<Avx512VnniLevel>(params, context); }
 void LATHE_KERNEL(moe_avx512bf16)(const void* params, const ops::LaunchContext& context) { run<Avx512Bf16Level>(params, context); }
 
 }  // namespace lathe::kernels::cpu

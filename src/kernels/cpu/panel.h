@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
 
 #include "kernels/counting.h"
 #include "kernels/cpu/matmul_isa.h"
@@ -24,22 +25,41 @@ constexpr int64_t kPrefetchBytes = 512;  // of each row of a group: what covers 
 struct Level {
   const MatmulIsa* base = nullptr;
   const PairIsa* pairs = nullptr;  ///< only at the BF16 level
+  const CodesIsa* codes = nullptr;
 };
 
-/// How rows of x are stored for a product.
-enum class RowFormat : uint8_t { kFloat, kRounded, kPairs };
+/// How rows of x are stored for a product: floats, floats rounded to BF16, BF16, INT8 codes in 8 or 16 bits.
+enum class RowFormat : uint8_t { kFloat, kRounded, kPairs, kCodes, kWideCodes };
+
+constexpr int64_t channel_bytes(RowFormat format) {
+  switch (format) {
+    case RowFormat::kPairs:
+    case RowFormat::kWideCodes: return 2;
+    case RowFormat::kCodes: return 1;
+    default: return 4;
+  }
+}
+constexpr bool is_codes(RowFormat format) { return format == RowFormat::kCodes || format == RowFormat::kWideCodes; }
+
+/// What turns a row of codes back.
+struct CodeRow {
+  float scale = 0;
+  int32_t sum = 0;  ///< of its codes, where the level needs it
+};
 
 /// Rows of x; the stride in bytes.
 struct Rows {
   const void* data = nullptr;
   int64_t stride = 0;
+  const CodeRow* codes = nullptr;  ///< of each row, if it is one of codes
   const char* at(int64_t row, int64_t channel, RowFormat format) const {
-    return static_cast<const char*>(data) + row * stride + channel * (format == RowFormat::kPairs ? 2 : 4);
+    return static_cast<const char*>(data) + row * stride + channel * channel_bytes(format);
   }
 };
 
 inline RowFormat row_format(const Level& level, ops::Compute compute, DType weight) {
   if (compute == ops::Compute::kF32) return RowFormat::kFloat;
+  if (compute == ops::Compute::kInt8 && weight == DType::kI8) return level.codes->x_bytes == 1 ? RowFormat::kCodes : RowFormat::kWideCodes;
   return level.pairs != nullptr && (weight == DType::kBF16 || weight == DType::kF8E4M3) ? RowFormat::kPairs : RowFormat::kRounded;
 }
 
@@ -56,11 +76,19 @@ class PanelSource {
         format_(row_format(level, compute, matrix.values.dtype)),
         leaf_(leaf_channels > 0 ? leaf_channels : matrix.cols()) {
     const DType type = matrix.values.dtype;
+    element_bytes_ = static_cast<int64_t>(tensor::dtype_bytes(type));
+    if (is_codes(format_)) {
+      // Integers have one sum: no leaves. Scales come at the end.
+      codes_ = level.codes, leaf_ = matrix.cols();
+      pack_ = codes_->pack, tiles_ = codes_->tile, tiles_asking_ = codes_->tile_asking, direct_ = codes_->direct;
+      return;
+    }
     const bool pairs = format_ == RowFormat::kPairs, round = format_ == RowFormat::kRounded;
     pack_ = pairs                  ? (type == DType::kBF16 ? level.pairs->pack_bf16 : level.pairs->pack_f8)
             : type == DType::kF32  ? (round ? isa_->pack_f32_rounded : isa_->pack_f32)
             : type == DType::kF16  ? (round ? isa_->pack_f16_rounded : isa_->pack_f16)
             : type == DType::kBF16 ? isa_->pack_bf16
+            : type == DType::kI8   ? isa_->pack_i8
                                    : isa_->pack_f8;
     tiles_ = pairs ? level.pairs->tile : isa_->tile;
     tiles_asking_ = pairs ? level.pairs->tile_asking : isa_->tile_asking;
@@ -68,11 +96,11 @@ class PanelSource {
               : type == DType::kF32                              ? (round ? isa_->direct_f32_rounded : isa_->direct_f32)
               : type == DType::kF16                              ? (round ? isa_->direct_f16_rounded : isa_->direct_f16)
               : type == DType::kBF16                             ? isa_->direct_bf16
+              : type == DType::kI8                               ? nullptr  // a scale for each row
               : matrix.scaled() && compute == ops::Compute::kF32 ? isa_->direct_f8_scaled
                                                                  : isa_->direct_f8;
     fold_scale_ = matrix.scaled() && compute == ops::Compute::kF32;
     late_scale_ = matrix.scaled() && !fold_scale_;
-    element_bytes_ = static_cast<int64_t>(tensor::dtype_bytes(type));
   }
 
   const MatmulIsa& isa() const { return *isa_; }
@@ -117,7 +145,7 @@ class PanelSource {
     const char* const base = static_cast<const char*>(matrix_->values.data) + begin * element_bytes_;
     const int64_t step = matrix_->values.step(0) * element_bytes_;
     for (int i = 0; i < width(); ++i) rows[i] = base + std::min(first + i, last) * step;
-    if (matrix_->scaled()) load_scales(first, last, begin, fold_scale_ ? factors : scale);
+    if (fold_scale_ || late_scale_) load_scales(first, last, begin, fold_scale_ ? factors : scale);
     pack_({.rows = rows, .channels = end - begin, .scale = fold_scale_ ? factors : nullptr, .prefetch = segment.ahead, .out = out});
   }
   int64_t row_bytes() const { return matrix_->values.step(0) * element_bytes_; }
@@ -171,7 +199,7 @@ class PanelSource {
                     .x_stride = tile.x.stride,
                     .total = leaves.total,
                     .total_stride = leaves.total_stride};
-    if (matrix_->scaled()) {
+    if (fold_scale_ || late_scale_) {
       const int64_t row_block = (first + matrix_->row_offset) / matrix_->block_rows, column = begin + matrix_->col_offset;
       const int64_t left = matrix_->block_cols - column % matrix_->block_cols;
       if ((first + present - 1 + matrix_->row_offset) / matrix_->block_rows != row_block) return false;
@@ -183,12 +211,27 @@ class PanelSource {
     direct_[count](args);
     return true;
   }
-  /// Full steps of a tile over that many channels.
-  int64_t steps(int64_t channels) const { return channels / (format_ == RowFormat::kPairs ? 8 : 4); }
+  /// Full steps of a tile over that many channels: 16 bytes of a row of x each.
+  int64_t steps(int64_t channels) const { return channels * channel_bytes(format_) / 16; }
   /// Bytes of a packed segment of that many channels.
-  int64_t packed_bytes(int64_t channels) const {
-    return (format_ == RowFormat::kPairs ? round_up(channels, 8) * 2 : round_up(channels, 4) * 4) * width();
+  int64_t packed_bytes(int64_t channels) const { return round_up(channels * channel_bytes(format_), 16) * width(); }
+  /// INT8: the sums of a tile without what the kernel had too much (kSums, int32 in their bits), or as floats with their scales.
+  enum class Finish : uint8_t { kSums, kValues };
+  void finish(const Tile& tile, int64_t panel, Finish how, float* totals) const {
+    const int64_t first = panel * width(), present = std::min<int64_t>(width(), outputs() - first);
+    float scales[kPanelWidthMax] = {};
+    for (int64_t n = 0; n < present; ++n) scales[n] = matrix_->scales.f32()[(first + n + matrix_->row_offset) * matrix_->scales.step(0)];
+    for (int64_t r = 0; r < tile.count; ++r) {
+      const CodeRow& row = tile.x.codes[tile.row + r];
+      const auto excess = static_cast<int32_t>(static_cast<uint32_t>(codes_->weight_excess) * static_cast<uint32_t>(row.sum));
+      if (how == Finish::kValues) {
+        codes_->scale({.totals = totals + r * width(), .excess = excess, .x_scale = row.scale, .scales = scales});
+      } else {
+        subtract(excess, present, totals + r * width());
+      }
+    }
   }
+  bool codes() const { return codes_ != nullptr; }
   /// Bytes of all packed segments.
   int64_t packed_bytes() const {
     int64_t sum = 0;
@@ -197,6 +240,15 @@ class PanelSource {
   }
 
  private:
+  /// From int32 in the bits of floats; modulo 2^32, as the sums were made.
+  static void subtract(int32_t excess, int64_t count, float* totals) {
+    for (int64_t n = 0; n < count; ++n) {
+      uint32_t sum;
+      std::memcpy(&sum, totals + n, 4);
+      sum -= static_cast<uint32_t>(excess);
+      std::memcpy(totals + n, &sum, 4);
+    }
+  }
   /// A part of the rows: the next part of the same ones. Whole rows: further on in the row, or in the groups below.
   void set_prefetch(bool whole, DirectArgs& args) const {
     const int64_t group = width() / 2 * args.row_bytes, below = kPrefetchBytes / args.bytes, rest = kPrefetchBytes % args.bytes;
@@ -221,6 +273,7 @@ class PanelSource {
   }
 
   const MatmulIsa* isa_ = nullptr;
+  const CodesIsa* codes_ = nullptr;  ///< only for a product of codes
   const MatrixView* matrix_ = nullptr;
   RowFormat format_ = RowFormat::kFloat;
   int64_t leaf_ = 0;
@@ -274,11 +327,13 @@ class PanelRun {
     }
   }
   /// Sum over node [a, b) of the tree of this source's leaves, whose leaf 0 is number `leaf_begin` of the tree: totals [count][width].
-  /// Nodes must be asked for in ascending order for each (row, count).
-  float* node(const Rows& x, int64_t row, int64_t count, int64_t a, int64_t b, int64_t leaf_begin) {
+  /// Nodes must be asked for in ascending order for each (row, count). INT8 codes have one node, and `how` says what it gives.
+  float* node(const Rows& x, int64_t row, int64_t count, int64_t a, int64_t b, int64_t leaf_begin,
+              PanelSource::Finish how = PanelSource::Finish::kValues) {
     row_ = row, count_ = count, x_ = &x;
     if (a == leaf_begin) next_packed_ = packed_, next_scale_ = scales_;
     if (!all_leaves(a, b, leaf_begin)) evaluate(a, b, leaf_begin, totals_);
+    if (source_.codes()) source_.finish({x, row, count}, panel_, how, totals_);
     return totals_;
   }
   int64_t present() const { return present_; }

@@ -10,6 +10,7 @@ constexpr int kAccumulators = 20;
 
 float pair_products(int64_t rounds) {
   __m512 sum[kAccumulators];
+#pragma GCC unroll 32  // so that the sums are registers
   for (int i = 0; i < kAccumulators; ++i) sum[i] = _mm512_set1_ps(static_cast<float>(i));
   const __m512i bits = _mm512_set1_epi16(0x3F80);  // 1.0
   const __m512bh x = (__m512bh)bits;
@@ -18,6 +19,7 @@ float pair_products(int64_t rounds) {
 #pragma GCC unroll 32
     for (int i = 0; i < kAccumulators; ++i) sum[i] = _mm512_dpbf16_ps(sum[i], x, w);
   }
+#pragma GCC unroll 32
   for (int i = 1; i < kAccumulators; ++i) sum[0] = _mm512_add_ps(sum[0], sum[i]);
   return _mm512_cvtss_f32(sum[0]);
 }

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "kernels/cpu/panel.h"
+#include "tensor/quantised.h"
 
 namespace lathe::kernels::cpu {
 namespace {
@@ -28,7 +29,7 @@ void for_pieces(const ops::LaunchContext& context, int64_t count, int64_t cost, 
 
 /// Bytes from row to row of converted rows; their starts are spread over cache sets.
 inline int64_t row_stride(int64_t channels, RowFormat format) {
-  const int64_t padded = round_up(channels * (format == RowFormat::kPairs ? 2 : 4), 64);
+  const int64_t padded = round_up(channels * channel_bytes(format), 64);
   return padded % 512 == 0 ? padded + 64 : padded;
 }
 /// Memory of `rows` converted rows.
@@ -45,15 +46,44 @@ inline void convert_row(const MatmulIsa& isa, RowFormat format, const float* x, 
   }
 }
 
-/// x f32 [T, K] in `format`; `memory` holds rows_bytes(). kFloat: x itself.
-inline Rows make_rows(const MatmulIsa& isa, const View& x, RowFormat format, void* memory, const ops::LaunchContext& context) {
-  if (format == RowFormat::kFloat) return {.data = x.data, .stride = x.step(0) * 4};
-  const int64_t channels = x.dim(1), stride = row_stride(channels, format);
-  for_pieces(context, x.dim(0), channels, [&](int64_t begin, int64_t end, int) {
-    for (int64_t t = begin; t < end; ++t) convert_row(isa, format, x.f32() + t * x.step(0), channels, static_cast<char*>(memory) + t * stride);
-  });
-  return {.data = memory, .stride = stride};
+/// Codes of one row, whose largest magnitude is `amax`.
+inline CodeRow code_row(const CodesIsa& isa, const float* x, int64_t channels, float amax, void* out) {
+  const tensor::RunScale scale = tensor::run_scale(amax, DType::kI8);
+  return {.scale = scale.scale, .sum = isa.to_codes(x, channels, scale.inverse, out)};
 }
+
+/// Rows of x f32 [T, K] in one format, in memory of `bytes` that somebody gives.
+struct RowMaker {
+  const Level& level;
+  const View& x;
+  RowFormat format = RowFormat::kFloat;
+  View amax{};  ///< absent, or f32 [T]: largest magnitudes of the whole rows, for codes
+
+  int64_t bytes() const {
+    if (format == RowFormat::kFloat) return 0;
+    const int64_t rows = x.dim(0);
+    return rows_bytes(rows, x.dim(1), format) + (is_codes(format) ? round_up(rows * static_cast<int64_t>(sizeof(CodeRow)), 64) : 0);
+  }
+  /// kFloat: x itself.
+  Rows make(void* memory, const ops::LaunchContext& context) const {
+    if (format == RowFormat::kFloat) return {.data = x.data, .stride = x.step(0) * 4};
+    const int64_t channels = x.dim(1), stride = row_stride(channels, format);
+    char* const rows = static_cast<char*>(memory);
+    CodeRow* const codes = is_codes(format) ? reinterpret_cast<CodeRow*>(rows + x.dim(0) * stride) : nullptr;
+    for_pieces(context, x.dim(0), channels, [&](int64_t begin, int64_t end, int) {
+      for (int64_t t = begin; t < end; ++t) {
+        const float* const from = x.f32() + t * x.step(0);
+        if (codes == nullptr) {
+          convert_row(*level.base, format, from, channels, rows + t * stride);
+        } else {
+          codes[t] =
+              code_row(*level.codes, from, channels, amax.present() ? amax.f32()[t] : level.codes->magnitude(from, channels), rows + t * stride);
+        }
+      }
+    });
+    return {.data = memory, .stride = stride, .codes = codes};
+  }
+};
 
 /// Element i of a weight vector, f32 or bf16.
 inline float vector_at(const View& v, int64_t i) {

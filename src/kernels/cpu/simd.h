@@ -80,6 +80,13 @@ LATHE_INLINE Vf sum_parts(const Vf (&v)[4]) {
   return add(low_pairs(ab, cd), high_pairs(ab, cd));
 }
 
+/// The same of integers.
+LATHE_INLINE Vf isum_parts(const Vf (&v)[4]) {
+  const Vf ab = as_float(iadd(as_int(low_lanes(v[0], v[1])), as_int(high_lanes(v[0], v[1]))));
+  const Vf cd = as_float(iadd(as_int(low_lanes(v[2], v[3])), as_int(high_lanes(v[2], v[3]))));
+  return as_float(iadd(as_int(low_pairs(ab, cd)), as_int(high_pairs(ab, cd))));
+}
+
 /// E4M3 in the highest byte of each lane, lower bytes zero. Sign and seven bits become those of a float that is 2^-120 too small; the product is exact.
 LATHE_INLINE Vf f8_high_to_float(Vi a, bool with_nan) {
   const Vi moved = iand(shift_right_sign<4>(a), iset1(static_cast<int32_t>(0x87F00000u)));

@@ -124,6 +124,12 @@ LATHE_INLINE void load_square(const char* p, int64_t step, Vi (&out)[2]) { load_
 LATHE_INLINE void load_square(const char* const* rows, int64_t offset, Vi (&out)[2]) { load_two_rows(rows[0] + offset, rows[4] + offset, out); }
 /// Every 128-bit part gets the 16 bytes at p.
 LATHE_INLINE Vi broadcast_part(const void* p) { return {_mm256_broadcastsi128_si256(_mm_loadu_si128(static_cast<const __m128i*>(p)))}; }
+/// 16-bit integers: shifted, and products summed by pairs.
+template <int n>
+LATHE_INLINE Vi shift16_right_sign(Vi a) {
+  return {_mm256_srai_epi16(a.v, n)};
+}
+LATHE_INLINE Vi madd16(Vi a, Vi b) { return {_mm256_madd_epi16(a.v, b.v)}; }
 // Interleaving inside each 128-bit part.
 LATHE_INLINE Vi low_bytes(Vi a, Vi b) { return {_mm256_unpacklo_epi8(a.v, b.v)}; }
 LATHE_INLINE Vi high_bytes(Vi a, Vi b) { return {_mm256_unpackhi_epi8(a.v, b.v)}; }

@@ -113,6 +113,12 @@ LATHE_INLINE Vi load_strided(const char* p, int64_t step) {
   v = _mm512_inserti32x4(v, _mm_loadu_si128(reinterpret_cast<const __m128i*>(p + 2 * step)), 2);
   return {_mm512_inserti32x4(v, _mm_loadu_si128(reinterpret_cast<const __m128i*>(p + 3 * step)), 3)};
 }
+/// 16-bit integers: shifted, and products summed by pairs.
+template <int n>
+LATHE_INLINE Vi shift16_right_sign(Vi a) {
+  return {_mm512_srai_epi16(a.v, n)};
+}
+LATHE_INLINE Vi madd16(Vi a, Vi b) { return {_mm512_madd_epi16(a.v, b.v)}; }
 /// Part q of out[c]: part c of row q.
 LATHE_INLINE void square_of(__m512i a, __m512i b, __m512i c, __m512i d, Vi (&out)[4]) {
   const __m512i ab0 = _mm512_shuffle_i32x4(a, b, 0x44), ab1 = _mm512_shuffle_i32x4(a, b, 0xEE);

@@ -122,6 +122,18 @@ typedef int8_t ByteVector __attribute__((vector_size(16)));
 typedef int16_t HalfVector __attribute__((vector_size(16)));
 typedef int64_t PairVector __attribute__((vector_size(16)));
 
+/// 16-bit integers: shifted, and products summed by pairs.
+typedef int16_t ShortVector __attribute__((vector_size(16)));
+template <int n>
+LATHE_INLINE Vi shift16_right_sign(Vi a) {
+  return {(IntVector)((ShortVector)a.v >> n)};
+}
+LATHE_INLINE Vi madd16(Vi a, Vi b) {
+  const ShortVector s = (ShortVector)a.v, t = (ShortVector)b.v;
+  Vi out;
+  for (int i = 0; i < 4; ++i) out.v[i] = s[2 * i] * t[2 * i] + s[2 * i + 1] * t[2 * i + 1];
+  return out;
+}
 /// The 16 bytes at rows[0] + offset: a vector is one 128-bit part.
 LATHE_INLINE Vi load_parts(const char* const* rows, int64_t offset) { return iload(rows[0] + offset); }
 LATHE_INLINE Vi load_strided(const char* p, int64_t) { return iload(p); }

@@ -15,8 +15,12 @@ namespace {
 /// Weights that BF16 products multiply exactly.
 bool pairs_possible(const MatrixView& weight) { return weight.values.dtype == DType::kBF16 || weight.values.dtype == DType::kF8E4M3; }
 
-/// No codes on either side that these kernels cannot read or make. With the others kInt8 and kFp8 are the fast mode.
-bool readable(const MatrixView& weight, ops::Compute compute) { return weight.values.dtype != DType::kI8 && !ops::fp8_product(weight, compute); }
+/// No activations as E4M3 codes. For weights of other kinds kFp8 is the fast mode.
+bool readable(const MatrixView& weight, ops::Compute compute) { return !ops::fp8_product(weight, compute); }
+/// The products over latents take neither codes nor rows with scales of their own.
+bool readable_latent(const MatrixView& weight, ops::Compute compute) { return weight.values.dtype != DType::kI8 && readable(weight, compute); }
+/// What the level's own instructions multiply: BF16 pairs, or INT8 codes on both sides.
+bool pairs_or_codes(const MatrixView& weight, ops::Compute compute) { return pairs_possible(weight) || ops::int8_product(weight, compute); }
 
 }  // namespace
 
@@ -31,7 +35,13 @@ bool supports_matmul(const void* params) {
 bool supports_matmul_pairs(const void* params) {
   const auto& p = *static_cast<const ops::MatmulParams*>(params);
   if (p.compute == ops::Compute::kF32 || !supports_matmul(params)) return false;
-  return std::any_of(p.parts.begin(), p.parts.begin() + p.part_count, [](const ops::MatmulPart& part) { return pairs_possible(part.weight); });
+  return std::any_of(p.parts.begin(), p.parts.begin() + p.part_count,
+                     [&](const ops::MatmulPart& part) { return pairs_or_codes(part.weight, p.compute); });
+}
+bool supports_matmul_codes(const void* params) {
+  const auto& p = *static_cast<const ops::MatmulParams*>(params);
+  return supports_matmul(params) && std::any_of(p.parts.begin(), p.parts.begin() + p.part_count,
+                                                [&](const ops::MatmulPart& part) { return ops::int8_product(part.weight, p.compute); });
 }
 
 bool supports_gate_up(const void* params) {
@@ -41,7 +51,11 @@ bool supports_gate_up(const void* params) {
 
 bool supports_gate_up_pairs(const void* params) {
   const auto& p = *static_cast<const ops::GateUpParams*>(params);
-  return p.compute != ops::Compute::kF32 && supports_gate_up(params) && (pairs_possible(p.gate) || pairs_possible(p.up));
+  return p.compute != ops::Compute::kF32 && supports_gate_up(params) && (pairs_or_codes(p.gate, p.compute) || pairs_or_codes(p.up, p.compute));
+}
+bool supports_gate_up_codes(const void* params) {
+  const auto& p = *static_cast<const ops::GateUpParams*>(params);
+  return supports_gate_up(params) && (ops::int8_product(p.gate, p.compute) || ops::int8_product(p.up, p.compute));
 }
 
 /// Gate and up share one copy of the rows.
@@ -62,7 +76,11 @@ bool supports_moe(const void* params) {
 bool supports_moe_pairs(const void* params) {
   const auto& p = *static_cast<const ops::MoeParams*>(params);
   return p.compute != ops::Compute::kF32 && p.gate.count > 0 && supports_moe(params) &&
-         (pairs_possible(p.gate.items[0]) || pairs_possible(p.down.items[0]));
+         (pairs_or_codes(p.gate.items[0], p.compute) || pairs_or_codes(p.down.items[0], p.compute));
+}
+bool supports_moe_codes(const void* params) {
+  const auto& p = *static_cast<const ops::MoeParams*>(params);
+  return p.gate.count > 0 && supports_moe(params) && (ops::int8_product(p.gate.items[0], p.compute) || ops::int8_product(p.down.items[0], p.compute));
 }
 
 bool supports_recurrence(const void* params) { return static_cast<const ops::KdaRecurrenceParams*>(params)->states.dtype == DType::kF32; }
@@ -79,15 +97,15 @@ bool supports_index_keys(const void* params) { return static_cast<const ops::Ind
 
 bool supports_absorb(const void* params) {
   const auto& p = *static_cast<const ops::MlaAbsorbParams*>(params);
-  return readable(p.kv_b.matrix, p.compute);
+  return readable_latent(p.kv_b.matrix, p.compute);
 }
 bool supports_unabsorb(const void* params) {
   const auto& p = *static_cast<const ops::MlaUnabsorbParams*>(params);
-  return readable(p.kv_b.matrix, p.compute);
+  return readable_latent(p.kv_b.matrix, p.compute);
 }
 bool supports_expanded(const void* params) {
   const auto& p = *static_cast<const ops::MlaExpandedParams*>(params);
-  return readable(p.kv_b.matrix, p.compute);
+  return readable_latent(p.kv_b.matrix, p.compute);
 }
 bool supports_unabsorb_pairs(const void* params) {
   const auto& p = *static_cast<const ops::MlaUnabsorbParams*>(params);

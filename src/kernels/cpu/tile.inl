@@ -1,4 +1,4 @@
-// The tile of a matrix product, for floats and for BF16 pairs: kRows rows of x times one group of a panel (matmul_isa.h). After simd.h.
+// The tile of a matrix product, for floats, BF16 pairs and INT8 codes: kRows rows of x times one group of a panel (matmul_isa.h). After simd.h.
 
 namespace lathe::kernels::cpu::LATHE_ISA {
 namespace {
@@ -84,7 +84,7 @@ LATHE_INLINE void tile_group(const TileArgs& args, int group) {
       }
     }
     if (args.last) {
-      store(args.total + r * 2 * kLanes + group * kLanes, sum_parts(sum.v[r]));
+      store(args.total + r * 2 * kLanes + group * kLanes, Step::total(sum.v[r]));
     } else {
 #pragma GCC unroll 4
       for (int i = 0; i < 4; ++i) store(lanes + r * kGroup + i * kLanes, sum.v[r][i]);
@@ -110,6 +110,7 @@ constexpr TileFn kTilesOf[] = {nullptr, tile<1, Step, Ask>, tile<2, Step, Ask>, 
 struct FloatStep {
   static constexpr int64_t kBytes = 4;
   LATHE_INLINE Vf multiply(Vi x, Vi w, Vf sum) { return fma(as_float(x), as_float(w), sum); }
+  LATHE_INLINE Vf total(const Vf (&v)[4]) { return sum_parts(v); }
 };
 
 }  // namespace

@@ -10,6 +10,7 @@ namespace {
 
 constexpr Weights kBF16Weights{.dtype = DType::kBF16};
 constexpr Weights kFp8Weights{.dtype = DType::kF8E4M3, .scaled = true};
+constexpr Weights kInt8Weights{.dtype = DType::kI8, .scaled = true};
 
 /// A benchmark: the model, and the rows of one step.
 struct Setting {
@@ -51,6 +52,16 @@ void add_product(const Add& add, const Setting& c, const char* name, const std::
   });
 }
 
+void add_gate_up(const Add& add, const Setting& c, const char* name, const Weights& weights) {
+  add(OpId::kGateUp, name, [=](Problem& b) {
+    auto& p = b.make<GateUpParams>();
+    p.x = b.in(DType::kF32, {c.tokens, c.m.hidden});
+    p.gate = b.matrix(weights, c.m.dense, c.m.hidden), p.up = b.matrix(weights, c.m.dense, c.m.hidden);
+    p.limit = 10, p.compute = c.compute;
+    p.out = b.out(DType::kF32, {c.tokens, c.m.dense});
+  });
+}
+
 void add_products(const Add& add, const Setting& c) {
   const ModelShape& m = c.m;
   const int64_t kda = m.kda_heads * m.kda_width;
@@ -70,13 +81,7 @@ void add_products(const Add& add, const Setting& c) {
   add_product(add, c, "index_q_b", {{kBF16Weights, m.index_heads * m.index_width}}, m.q_lora);
   add_product(add, c, "dense_down", {{kFp8Weights, m.hidden}}, m.dense, kDownLeafChannels);
   add_product(add, c, "head", {{kBF16Weights, m.vocabulary}}, m.hidden);
-  add(OpId::kGateUp, "dense", [c](Problem& b) {
-    auto& p = b.make<GateUpParams>();
-    p.x = b.in(DType::kF32, {c.tokens, c.m.hidden});
-    p.gate = b.matrix(kFp8Weights, c.m.dense, c.m.hidden), p.up = b.matrix(kFp8Weights, c.m.dense, c.m.hidden);
-    p.limit = 10, p.compute = c.compute;
-    p.out = b.out(DType::kF32, {c.tokens, c.m.dense});
-  });
+  add_gate_up(add, c, "dense", kFp8Weights);
 }
 
 void add_rows(const Add& add, const Setting& c) {
@@ -214,13 +219,16 @@ void add_mla(const Add& add, const Setting& c) {
   });
 }
 
-void add_moe(const Add& add, const Setting& c) {
+void add_route(const Add& add, const Setting& c) {
   add(OpId::kRoute, "experts", [c](Problem& b) {
     auto& p = b.make<RouteParams>();
     p.logits = b.in(DType::kF32, {c.tokens, c.m.experts}), p.bias = b.in(DType::kF32, {c.m.experts}, normal(0.1)), p.scale = 2.5f;
     p.ids = b.out(DType::kI32, {c.tokens, c.m.chosen}), p.weights = b.out(DType::kF32, {c.tokens, c.m.chosen});
   });
-  add(OpId::kMoe, "experts", [c](Problem& b) {
+}
+
+void add_moe(const Add& add, const Setting& c, const char* name, const Weights& weights) {
+  add(OpId::kMoe, name, [c, weights](Problem& b) {
     auto& p = b.make<MoeParams>();
     std::vector<int32_t> ids;
     for (int64_t t = 0; t < c.tokens; ++t) {  // evenly spread, another set for each row
@@ -233,10 +241,22 @@ void add_moe(const Add& add, const Setting& c) {
     p.x = b.in(DType::kF32, {c.tokens, c.m.hidden}), p.ids = b.indices(ids, {c.tokens, c.m.chosen});
     p.weights = b.in(DType::kF32, {c.tokens, c.m.chosen}, uniform(0.1, 0.6));
     const auto experts = static_cast<int32_t>(c.m.experts);
-    p.gate = b.stack(kFp8Weights, experts, c.m.inner, c.m.hidden), p.up = b.stack(kFp8Weights, experts, c.m.inner, c.m.hidden);
-    p.down = b.stack(kFp8Weights, experts, c.m.hidden, c.m.inner);
+    p.gate = b.stack(weights, experts, c.m.inner, c.m.hidden), p.up = b.stack(weights, experts, c.m.inner, c.m.hidden);
+    p.down = b.stack(weights, experts, c.m.hidden, c.m.inner);
     p.experts_total = experts, p.limit = 10, p.compute = c.compute, p.y = b.out(DType::kF32, {c.tokens, c.m.hidden});
   });
+}
+
+/// The products of a checkpoint with INT8 weights and activations.
+void add_int8(const Add& add, const Setting& setting) {
+  Setting c = setting;
+  c.compute = Compute::kInt8;
+  const int64_t kda = c.m.kda_heads * c.m.kda_width;
+  add_product(add, c, "int8_kda_projections", {{kInt8Weights, kda}, {kInt8Weights, kda}, {kInt8Weights, kda}}, c.m.hidden);
+  add_product(add, c, "int8_kda_o", {{kInt8Weights, c.m.hidden}}, kda, c.m.kda_width);
+  add_product(add, c, "int8_dense_down", {{kInt8Weights, c.m.hidden}}, c.m.dense, kDownLeafChannels);
+  add_gate_up(add, c, "int8_dense", kInt8Weights);
+  add_moe(add, c, "int8_experts", kInt8Weights);
 }
 
 }  // namespace
@@ -300,7 +320,9 @@ std::vector<Case> model_cases(const ModelShape& shape, int64_t tokens, int64_t s
   add_kda(add, setting);
   add_index(add, setting);
   add_mla(add, setting);
-  add_moe(add, setting);
+  add_route(add, setting);
+  add_moe(add, setting, "experts", kFp8Weights);
+  add_int8(add, setting);
   return out;
 }
 
