@@ -131,7 +131,8 @@ class Recurrence {
     Work work{.s = s, .head = head, .column = column, .piece = piece};
     work.width = std::min(kStateTile, (piece == Piece::kM ? keys_ : values_) - column);
     // Whole vectors may go straight between the state pools; a local tile has room for the rest.
-    work.direct = piece == Piece::kState && stop - begin == 1 && work.width % isa_.lanes == 0 && p_.state_out.i32()[begin] >= 0;
+    work.direct = piece == Piece::kState && p_.states.dtype == DType::kF32 && p_.entering.dtype == DType::kF32 && stop - begin == 1 &&
+                  work.width % isa_.lanes == 0 && p_.state_out.i32()[begin] >= 0;
     work.tile = static_cast<float*>(context_.scratch->local(worker, 2 * keys_ * tile_stride_ * 4));
     if (work.tile == nullptr) return;
     work.zeros = work.tile + keys_ * tile_stride_;
@@ -199,10 +200,7 @@ class Recurrence {
       isa_.tokens(args);
       count_tokens(work, next - t);
       if (work.piece == Piece::kState) {
-        if (float* const to = leaving(work, next - 1); to != nullptr) {
-          copy_columns(work.tile, tile_stride_, to, p_.states.step(2), work.width);
-          LATHE_COUNT(context_, kBytesWritten, keys_ * work.width * 4);
-        }
+        keep(work, p_.state_out.i32()[next - 1]);
       }
       t = next;
     }
@@ -219,10 +217,39 @@ class Recurrence {
       for (int64_t c = 0; c < work.width; ++c) work.tile[(work.column + c) * tile_stride_ + c] = 1.0f;
     }
     if (work.piece != Piece::kState) return;
-    if (const float* const from = entering(work); from != nullptr) {
-      copy_columns(from, p_.entering.step(2), work.tile, tile_stride_, work.width);
-      LATHE_COUNT(context_, kBytesRead, keys_ * work.width * 4);
-    }
+    load(work, p_.state_in.i32()[work.s]);
+  }
+
+  KeptArgs kept(const Work& work, const View& states, const View& scales, int64_t at) const {
+    const int64_t first = at * states.step(0) + work.head * states.step(1) + work.column;
+    return {.kept = static_cast<char*>(states.data) + first * static_cast<int64_t>(tensor::dtype_bytes(states.dtype)),
+            .kept_stride = states.step(2),
+            .scales = scales.present() ? scales.f32() + at * scales.step(0) + work.head * scales.step(1) + work.column : nullptr,
+            .tile = work.tile,
+            .tile_stride = tile_stride_,
+            .keys = keys_,
+            .width = work.width};
+  }
+  int64_t kept_bytes(const Work& work, DType type) const {
+    return keys_ * work.width * static_cast<int64_t>(tensor::dtype_bytes(type)) + (type == DType::kI8 ? work.width * 4 : 0);
+  }
+  /// tile = row `in` of the entering states.
+  void load(const Work& work, int32_t in) {
+    if (in < 0) return;
+    const KeptArgs args = kept(work, p_.entering, p_.entering_scales, in);
+    LATHE_COUNT(context_, kBytesRead, kept_bytes(work, p_.entering.dtype));
+    if (p_.entering.dtype == DType::kF16) return isa_.load_f16(args);
+    if (p_.entering.dtype == DType::kI8) return isa_.load_i8(args);
+    copy_columns(static_cast<const float*>(args.kept), args.kept_stride, work.tile, tile_stride_, work.width);
+  }
+  /// Row `out` of the states = tile; what follows goes on with what was kept.
+  void keep(const Work& work, int32_t out) {
+    if (out < 0) return;
+    const KeptArgs args = kept(work, p_.states, p_.states_scales, out);
+    LATHE_COUNT(context_, kBytesWritten, kept_bytes(work, p_.states.dtype));
+    if (p_.states.dtype == DType::kF16) return isa_.keep_f16(args);
+    if (p_.states.dtype == DType::kI8) return isa_.keep_i8(args);
+    copy_columns(work.tile, tile_stride_, static_cast<float*>(args.kept), args.kept_stride, work.width);
   }
 
   bool continues(const Work& work, int64_t row) const { return row > p_.batch.begin.i32()[work.s]; }

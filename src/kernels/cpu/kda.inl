@@ -1,5 +1,7 @@
 // Kimi delta attention, for every level (kda_isa.h). Included once per level by kda_<level>.cc, after simd.h.
 
+#include "kernels/cpu/kda_kept.inl"
+
 namespace lathe::kernels::cpu::LATHE_ISA {
 namespace {
 
@@ -196,6 +198,10 @@ constexpr KdaIsa kda_level() {
   isa.gate_unbounded = gate_unbounded;
   isa.gated_norm = gated_norm;
   isa.conv = conv;
+  isa.load_f16 = load_f16;
+  isa.keep_f16 = keep_f16;
+  isa.load_i8 = load_i8;
+  isa.keep_i8 = keep_i8;
   return isa;
 }
 

@@ -39,6 +39,17 @@ struct ConvArgs {
   float* out = nullptr;
 };
 
+/// Columns of a head's state as they are kept, and as a tile of floats.
+struct KeptArgs {
+  void* kept = nullptr;     ///< [keys][kept_stride] of f16 or i8
+  int64_t kept_stride = 0;  ///< in elements
+  float* scales = nullptr;  ///< [width], i8 only
+  float* tile = nullptr;    ///< [keys][tile_stride]
+  int64_t tile_stride = 0;
+  int64_t keys = 0;
+  int64_t width = 0;
+};
+
 struct KdaIsa {
   int lanes = 0;
   void (*tokens)(const StateArgs& args) = nullptr;
@@ -53,6 +64,12 @@ struct KdaIsa {
   /// out = o · rsqrt(mean o² + eps) · weight · σ(gate).
   void (*gated_norm)(const float* o, const float* gate, const float* weight, float eps, int64_t count, float* out) = nullptr;
   void (*conv)(const ConvArgs& args) = nullptr;
+  /// tile = kept.
+  void (*load_f16)(const KeptArgs& args) = nullptr;
+  void (*load_i8)(const KeptArgs& args) = nullptr;
+  /// kept = tile, rounded; then tile = kept.
+  void (*keep_f16)(const KeptArgs& args) = nullptr;
+  void (*keep_i8)(const KeptArgs& args) = nullptr;
 };
 
 extern const KdaIsa kKdaScalar, kKdaAvx2, kKdaAvx512;

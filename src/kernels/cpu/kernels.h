@@ -61,7 +61,6 @@ bool supports_gate_up_pairs(const void* params);
 bool supports_moe(const void* params);
 bool supports_moe_codes(const void* params);
 bool supports_moe_pairs(const void* params);
-bool supports_recurrence(const void* params);
 bool supports_short_conv(const void* params);
 bool supports_mhc_in(const void* params);
 bool supports_mhc_out(const void* params);

@@ -95,6 +95,23 @@ LATHE_INLINE Vf half_to_float(Vi a) {
   const __m256i low = iand(a, iset1(0xFFFF)).v;
   return {_mm256_cvtph_ps(_mm_packus_epi32(_mm256_castsi256_si128(low), _mm256_extracti128_si256(low, 1)))};
 }
+LATHE_INLINE Vf load_half(const uint16_t* p) { return {_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)))}; }
+LATHE_INLINE void store_low16(uint16_t* p, Vi a) {
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm_packus_epi32(_mm256_castsi256_si128(a.v), _mm256_extracti128_si256(a.v, 1)));
+}
+/// Half precision of each lane, nearest even, in its low 16 bits.
+LATHE_INLINE Vi float_to_half(Vf a) { return {_mm256_cvtepu16_epi32(_mm256_cvtps_ph(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC))}; }
+/// Bytes with a sign.
+LATHE_INLINE Vi load_bytes_first(const int8_t* p, int64_t n) {
+  int8_t part[16] = {};
+  for (int64_t i = 0; i < n && i < 8; ++i) part[i] = p[i];
+  return {_mm256_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(part)))};
+}
+LATHE_INLINE void store_bytes_first(int8_t* p, Vi a, int64_t n) {
+  int32_t part[8];
+  istore(part, a);
+  for (int64_t i = 0; i < n && i < 8; ++i) p[i] = static_cast<int8_t>(part[i]);
+}
 /// Low 16 bits of each lane, packed.
 LATHE_INLINE void store_low16_first(uint16_t* p, Vi a, int64_t n) {
   int32_t part[8];

@@ -96,6 +96,13 @@ LATHE_INLINE Vf load_bf16_first(const uint16_t* p, int64_t n) {
 }
 /// The low 16 bits of each lane as half precision.
 LATHE_INLINE Vf half_to_float(Vi a) { return {_mm512_cvtph_ps(_mm512_cvtepi32_epi16(a.v))}; }
+LATHE_INLINE Vf load_half(const uint16_t* p) { return {_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)))}; }
+LATHE_INLINE void store_low16(uint16_t* p, Vi a) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtepi32_epi16(a.v)); }
+/// Half precision of each lane, nearest even, in its low 16 bits.
+LATHE_INLINE Vi float_to_half(Vf a) { return {_mm512_cvtepu16_epi32(_mm512_cvtps_ph(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC))}; }
+/// Bytes with a sign.
+LATHE_INLINE Vi load_bytes_first(const int8_t* p, int64_t n) { return {_mm512_cvtepi8_epi32(_mm_maskz_loadu_epi8(first_lanes(n), p))}; }
+LATHE_INLINE void store_bytes_first(int8_t* p, Vi a, int64_t n) { _mm512_mask_cvtepi32_storeu_epi8(p, first_lanes(n), a.v); }
 /// Low 16 bits of each lane, packed.
 LATHE_INLINE void store_low16_first(uint16_t* p, Vi a, int64_t n) { _mm512_mask_cvtepi32_storeu_epi16(p, first_lanes(n), a.v); }
 

@@ -113,10 +113,38 @@ LATHE_INLINE Vf half_to_float(Vi a) {
   const Vm is_special = iequal(iand(a, iset1(0x7C00)), iset1(0x7C00));
   return as_float(ior(sign, as_int(select(is_special, as_float(special), finite))));
 }
+/// Half precision of each lane, nearest even, in its low 16 bits. Below 2^-14 the sum with 1/2 rounds to multiples of 2^-24.
+LATHE_INLINE Vi float_to_half(Vf a) {
+  const Vi sign = iand(shift_right<16>(as_int(a)), iset1(0x8000)), magnitude = iand(as_int(a), iset1(0x7FFFFFFF));
+  const Vi odd = iand(shift_right<13>(magnitude), iset1(1));
+  const Vi normal = isub(shift_right<13>(iadd(iadd(magnitude, iset1(0xFFF)), odd)), iset1(112 << 10));
+  const Vi small = isub(as_int(add(as_float(magnitude), set1(0.5f))), iset1(0x3F000000));
+  const Vf value = as_float(magnitude);
+  Vf half = select(less(value, set1(0x1p-14f)), as_float(small), as_float(normal));
+  half = select(less(set1(65519.0f), value), as_float(iset1(0x7C00)), half);
+  half = select(is_nan(a), as_float(iset1(0x7E00)), half);
+  return ior(sign, as_int(half));
+}
+/// Bytes with a sign.
+LATHE_INLINE Vi load_bytes_first(const int8_t* p, int64_t n) {
+  Vi a = iset1(0);
+  for (int64_t i = 0; i < n && i < 4; ++i) a.v[i] = p[i];
+  return a;
+}
+LATHE_INLINE void store_bytes_first(int8_t* p, Vi a, int64_t n) {
+  for (int64_t i = 0; i < n && i < 4; ++i) p[i] = static_cast<int8_t>(a.v[i]);
+}
 /// Low 16 bits of each lane, packed.
 LATHE_INLINE void store_low16_first(uint16_t* p, Vi a, int64_t n) {
   for (int64_t i = 0; i < n && i < 4; ++i) p[i] = static_cast<uint16_t>(a.v[i]);
 }
+
+LATHE_INLINE Vf load_half(const uint16_t* p) {
+  Vi a;
+  for (int i = 0; i < 4; ++i) a.v[i] = p[i];
+  return half_to_float(a);
+}
+LATHE_INLINE void store_low16(uint16_t* p, Vi a) { store_low16_first(p, a, 4); }
 
 typedef int8_t ByteVector __attribute__((vector_size(16)));
 typedef int16_t HalfVector __attribute__((vector_size(16)));

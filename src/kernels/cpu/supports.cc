@@ -83,8 +83,6 @@ bool supports_moe_codes(const void* params) {
   return p.gate.count > 0 && supports_moe(params) && (ops::int8_product(p.gate.items[0], p.compute) || ops::int8_product(p.down.items[0], p.compute));
 }
 
-bool supports_recurrence(const void* params) { return static_cast<const ops::KdaRecurrenceParams*>(params)->states.dtype == DType::kF32; }
-
 /// Pointers to the tap rows stand on the stack.
 bool supports_short_conv(const void* params) { return static_cast<const ops::ShortConvParams*>(params)->weight.dim(0) <= 64; }
 

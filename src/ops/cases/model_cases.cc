@@ -115,6 +115,24 @@ void add_rows(const Add& add, const Setting& c) {
   });
 }
 
+void add_recurrence(const Add& add, const Setting& c, const char* name, DType state) {
+  const int64_t h = c.m.kda_heads, k = c.m.kda_width;
+  add(OpId::kKdaRecurrence, name, [=](Problem& b) {
+    auto& p = b.make<KdaRecurrenceParams>();
+    p.q = b.in(DType::kF32, {c.tokens, h, k}), p.k = b.in(DType::kF32, {c.tokens, h, k}), p.v = b.in(DType::kF32, {c.tokens, h, k});
+    p.g = b.in(DType::kF32, {c.tokens, h * k}, uniform(-1, 0)), p.beta = b.in(DType::kF32, {c.tokens, h}, uniform(0, 1));
+    p.entering = p.states = b.inout(state, {c.sequences, h, k, k}, state == DType::kI8 ? uniform(-127, 127) : normal(0.1));
+    if (state == DType::kI8) p.entering_scales = p.states_scales = b.inout(DType::kF32, {c.sequences, h, k}, uniform(1e-3, 3e-3));
+    p.state_in = b.indices(c.numbered()), p.batch = b.ragged(c.batch());
+    std::vector<int32_t> kept(static_cast<size_t>(c.tokens), -1);
+    for (int64_t s = 0; s < c.sequences; ++s) {  // the state behind the last row of each sequence
+      const int64_t end = c.tokens * (s + 1) / c.sequences;
+      if (end > c.tokens * s / c.sequences) kept[static_cast<size_t>(end - 1)] = static_cast<int32_t>(s);
+    }
+    p.state_out = b.indices(kept), p.o = b.out(DType::kF32, {c.tokens, h, k});
+  });
+}
+
 void add_kda(const Add& add, const Setting& c) {
   const int64_t h = c.m.kda_heads, k = c.m.kda_width;
   add(OpId::kShortConv, "qkv", [=](Problem& b) {
@@ -129,19 +147,9 @@ void add_kda(const Add& add, const Setting& c) {
     p.dt_bias = b.in(DType::kF32, {h * k});
     p.lower_bound = -5, p.g = b.out(DType::kF32, {c.tokens, h * k}), p.beta = b.out(DType::kF32, {c.tokens, h});
   });
-  add(OpId::kKdaRecurrence, "heads", [=](Problem& b) {
-    auto& p = b.make<KdaRecurrenceParams>();
-    p.q = b.in(DType::kF32, {c.tokens, h, k}), p.k = b.in(DType::kF32, {c.tokens, h, k}), p.v = b.in(DType::kF32, {c.tokens, h, k});
-    p.g = b.in(DType::kF32, {c.tokens, h * k}, uniform(-1, 0)), p.beta = b.in(DType::kF32, {c.tokens, h}, uniform(0, 1));
-    p.entering = p.states = b.inout(DType::kF32, {c.sequences, h, k, k}, normal(0.1)), p.state_in = b.indices(c.numbered()),
-    p.batch = b.ragged(c.batch());
-    std::vector<int32_t> kept(static_cast<size_t>(c.tokens), -1);
-    for (int64_t s = 0; s < c.sequences; ++s) {  // the state behind the last row of each sequence
-      const int64_t end = c.tokens * (s + 1) / c.sequences;
-      if (end > c.tokens * s / c.sequences) kept[static_cast<size_t>(end - 1)] = static_cast<int32_t>(s);
-    }
-    p.state_out = b.indices(kept), p.o = b.out(DType::kF32, {c.tokens, h, k});
-  });
+  add_recurrence(add, c, "heads", DType::kF32);
+  add_recurrence(add, c, "f16_heads", DType::kF16);
+  add_recurrence(add, c, "int8_heads", DType::kI8);
   add(OpId::kGatedNorm, "heads", [=](Problem& b) {
     auto& p = b.make<GatedNormParams>();
     p.o = b.in(DType::kF32, {c.tokens, h, k}), p.gate = b.in(DType::kF32, {c.tokens, h * k}), p.weight = b.in(DType::kBF16, {k}), p.eps = 1e-5f;
