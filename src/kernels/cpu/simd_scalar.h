@@ -128,7 +128,7 @@ LATHE_INLINE Vi float_to_half(Vf a) {
 /// Bytes with a sign.
 LATHE_INLINE Vi load_bytes_first(const int8_t* p, int64_t n) {
   Vi a = iset1(0);
-  for (int64_t i = 0; i < n && i < 4; ++i) a.v[i] = p[i];
+  for (int64_t i = 0; i < n && i < 4; ++i) a.v[i] = static_cast<int16_t>(p[i]);
   return a;
 }
 LATHE_INLINE void store_bytes_first(int8_t* p, Vi a, int64_t n) {

@@ -265,6 +265,17 @@ void add_int8(const Add& add, const Setting& setting) {
   add_product(add, c, "int8_dense_down", {{kInt8Weights, c.m.hidden}}, c.m.dense, kDownLeafChannels);
   add_gate_up(add, c, "int8_dense", kInt8Weights);
   add_moe(add, c, "int8_experts", kInt8Weights);
+  add(OpId::kRowAmax, "cut_row", [=](Problem& b) {
+    auto& p = b.make<RowAmaxParams>();
+    p.x = b.in(DType::kF32, {c.tokens, kda}), p.out = b.out(DType::kF32, {c.tokens});
+  });
+  add(OpId::kScaleSums, "cut_row", [=](Problem& b) {
+    auto& p = b.make<ScaleSumsParams>();
+    std::vector<int32_t> sums(static_cast<size_t>(c.tokens * c.m.hidden));
+    for (size_t i = 0; i < sums.size(); ++i) sums[i] = static_cast<int32_t>(mix(i) % 200'000) - 100'000;
+    p.sums = b.indices(sums, {c.tokens, c.m.hidden}), p.x_amax = b.in(DType::kF32, {c.tokens}, uniform(1, 2));
+    p.scales = b.in(DType::kF32, {c.m.hidden, 1}, uniform(0.01, 0.02)), p.y = b.out(DType::kF32, {c.tokens, c.m.hidden});
+  });
 }
 
 }  // namespace
