@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Checks and times the CUDA backend on a machine with a GPU, from a kit (kit.sh): conformance, models, kernels, memory checker. A short table last.
 #   tools/gpu/run.sh KIT OUT        from the root of the project; OUT gets logs and results.jsonl
-# Environment: STEPS (default: all of conformance golden bench peers memcheck racecheck counters), BENCH (parts of cuda_bench), SANITIZE (a test filter).
+# Environment: STEPS (default: all of conformance golden bench peers memcheck memcheck_products racecheck racecheck_products; counters only if named), BENCH (parts of cuda_bench), SANITIZE (a test filter).
 set -uo pipefail
 kit=$(cd "$1" && pwd) out=$2
 mkdir -p "$out"
@@ -31,8 +31,11 @@ HEAD=25 step golden 120 'FAILED|Failure|prompt|PASSED|SKIPPED|fallback|worst|pic
 HEAD=90 step bench ${BENCH_SECONDS:-150} '.' "$kit/bin/cuda_bench" "$out/results.jsonl" ${BENCH:-}
 [ -e tools/gpu/peers.py ] && HEAD=14 step peers 45 '.' python3 tools/gpu/peers.py
 if command -v compute-sanitizer >/dev/null; then
-  HEAD=8 step memcheck 60 'ERROR SUMMARY|Invalid|FAILED|PASSED' compute-sanitizer --error-exitcode 9 --tool memcheck "$kit/bin/cuda_conformance_test" --gtest_brief=1 --gtest_filter="${SANITIZE:-*tiles128:*stream128:*head128:*mma:*radix:*moe*plain:*index_keys*}"
-  HEAD=8 step racecheck 60 'ERROR SUMMARY|RACECHECK|Race|FAILED|PASSED' compute-sanitizer --error-exitcode 9 --tool racecheck "$kit/bin/cuda_conformance_test" --gtest_brief=1 --gtest_filter="${SANITIZE:-*tiles128:*stream128:*head128:*mma:*radix:*moe*plain:*index_keys*}"
+  for tool in memcheck racecheck; do
+    lines='ERROR SUMMARY|RACECHECK|Race|Invalid|FAILED|PASSED|WRONG'
+    HEAD=8 step $tool 60 "$lines" compute-sanitizer --error-exitcode 9 --tool $tool "$kit/bin/cuda_conformance_test" --gtest_brief=1 --gtest_filter="${SANITIZE:-*tiles128:*stream128:*head128:*mma:*radix:*moe*plain:*index_keys*}"
+    HEAD=8 step ${tool}_products 60 "$lines" compute-sanitizer --error-exitcode 9 --tool $tool "$kit/bin/cuda_bench" /dev/null small
+  done
 fi
 if command -v ncu >/dev/null && [[ " ${STEPS:-} " == *" counters "* ]]; then
   HEAD=60 step counters 90 'product<|experts<|Duration|Executed Ipc Active|Issue Slots Busy|DRAM Throughput|L2 Cache Thr|No Eligible' \

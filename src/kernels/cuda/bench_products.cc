@@ -241,6 +241,12 @@ bool check_products() {
   return check_product("bf16, leaves", Type::kBF16, Content::kBF16, 500, 8192, true) && good;
 }
 
+bool check_small_products() {
+  bool good = check_product("fp8", Type::kF8, Content::kF8, 128, 1024);
+  good = check_product("fp8", Type::kF8, Content::kF8, 256, 384) && good;
+  return check_product("bf16", Type::kBF16, Content::kBF16, 72, 1024) && good;
+}
+
 void products() {
   std::string table;
   for (const Type type : {Type::kBF16, Type::kF8}) {

@@ -1,6 +1,7 @@
 // Times the kernels of this folder on the GPU of this machine and writes one JSON object a line.
 //   cuda_bench [results.jsonl [check|products|experts|rows|kda]…]   no names: all
 //   cuda_bench FILE counters               one launch of each kernel for a profiler
+//   cuda_bench FILE small                  products of few rows against the plain kernel, for memory and race checkers
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -125,6 +126,7 @@ int main(int argc, char** argv) {
     launch_for_counters();
     return 0;
   }
+  if (argc > 2 && std::string_view(argv[2]) == "small") return check_small_products() ? 0 : 1;
   bool good = true;
   if (wanted("check")) {
     good = check_kda_steps();
