@@ -2,6 +2,7 @@
 #include "base/output_file.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <string_view>
@@ -24,7 +25,7 @@ class OutputFileTest : public ::testing::Test {
   void TearDown() override { fs::remove_all(folder_); }
   int64_t entries() const { return std::distance(fs::directory_iterator(folder_), {}); }
 
-  const std::string folder_ = testing::TempDir() + "lathe_output_file";
+  const std::string folder_ = testing::TempDir() + "lathe_output_file_" + std::to_string(::getpid());
   const std::string path_ = folder_ + "/file";
 };
 

@@ -1,5 +1,6 @@
 // Goal: a slice is a whole checkpoint with the model's layers in their order; its bytes depend on seed and names alone; no half of one has a name.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <filesystem>
 
@@ -74,7 +75,7 @@ class SliceTest : public ::testing::Test {
     return out;
   }
 
-  const std::string base_ = testing::TempDir() + "lathe_slice";
+  const std::string base_ = testing::TempDir() + "lathe_slice_" + std::to_string(::getpid());
 };
 
 TEST_F(SliceTest, HoldsEveryTensorOfItsConfigOnce) {

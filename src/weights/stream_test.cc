@@ -2,9 +2,11 @@
 #include "weights/stream.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
+#include <filesystem>
 
 #include "base/file.h"
 
@@ -12,7 +14,7 @@ namespace lathe::weights {
 namespace {
 
 const std::string& test_file() {
-  static const std::string path = testing::TempDir() + "lathe_stream_test";
+  static const std::string path = testing::TempDir() + "lathe_stream_" + std::to_string(::getpid());
   return path;
 }
 
@@ -30,7 +32,9 @@ Result<std::string> streamed(const StreamOptions& options, FillPart fill) {
   LATHE_TRY(base::OutputFile file, base::OutputFile::create(test_file(), kBytes));
   LATHE_TRY_VOID(stream_parts(file, some_parts(), fill, options));
   LATHE_TRY_VOID(file.commit());
-  return base::read_file(test_file(), kBytes);
+  auto content = base::read_file(test_file(), kBytes);
+  std::filesystem::remove(test_file());
+  return content;
 }
 
 constexpr auto kFillWithValues = [](size_t part, uint64_t begin, std::span<std::byte> out) -> Result<void> {

@@ -2,6 +2,7 @@
 #include "weights/work_folder.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <sys/resource.h>
 
@@ -32,7 +33,7 @@ class WorkFolderTest : public ::testing::Test {
     return folder.error().message;
   }
 
-  const std::string base_ = testing::TempDir() + "lathe_work_folder";
+  const std::string base_ = testing::TempDir() + "lathe_work_folder_" + std::to_string(::getpid());
   const std::string path_ = base_ + "/out";
 };
 
