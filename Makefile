@@ -28,7 +28,7 @@ test: build  ## fast tests and the longer ones of each feature, at most 20 minut
 test-all:  ## everything: second compiler, sanitizers, planted faults, kernel ring alone, CUDA, tidy, fuzzing; hours
 	@./tools/test_all.sh
 
-check: build  ## format, tidy, layers, sizes, words, links, instruction-set leaks
+check: build  ## format, tidy, layers, sizes, parameters, words, links, instruction-set leaks
 	@./tools/check.py
 
 tidy-all: build  ## clang-tidy without a time limit

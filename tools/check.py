@@ -24,6 +24,7 @@ def main():
         ("checks", ["checks_test.py"]),
         ("layers", ["check_layers.py"]),
         ("sizes", ["check_sizes.py"]),
+        ("parameters", ["check_parameters.py"]),
         ("words", ["check_words.py"]),
         ("links", ["check_links.py"]),
         ("format", ["format.py"]),

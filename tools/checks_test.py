@@ -9,6 +9,7 @@ import tempfile
 import unittest
 
 import check_links
+import check_parameters
 import check_sizes
 import check_words
 import checklib
@@ -25,6 +26,7 @@ class Example:
         with open(os.path.join(TOOLS, "layers.txt"), encoding="utf-8") as rules:
             self.write("tools/layers.txt", rules.read())
         self.write("tools/size_ratchet.txt", "")
+        self.write("tools/parameter_ratchet.txt", "")
         for path, text in files.items():
             self.write(path, text)
 
@@ -161,6 +163,34 @@ class Sizes(unittest.TestCase):
         self.assertEqual(self.names("#define M(x) \\\n  void x() {\\\n  }\nvoid g() {}\n"), [("g", 1)])
         self.assertEqual(self.names("template <class T, class = std::enable_if_t<(1 < 2)>>\nT h(T x) {\n  return x;\n}\n"), [("h", 4)])
         self.assertEqual(self.names("A::A(int x) : x_(x), y_(x) {\n  f([](int) {\n  });\n}\n"), [("A::A", 4)])
+
+
+class Parameters(unittest.TestCase):
+    def run_check(self, text, ratchet="", path="src/base/a.h"):
+        return Example({path: text, "tools/parameter_ratchet.txt": ratchet}).run("check_parameters.py")
+
+    def test_switches(self):
+        for text in ("void f(bool quiet);", "T f(int a, const bool x = true) {\n}", "A(std::span<const T, 3> a, bool deep) : a_(a) {}", "explicit B(bool on);"):
+            code, said = self.run_check(text + "\n")
+            self.assertEqual(code, 1, text)
+            self.assertIn("src/base/a.h:1: ", said)
+        for text in ("V(bool value);", "int f(int a, bool fallback);", "bool f(int a);", "LATHE_TRY(const bool more, next(a));", "sort(a, [](bool x) { return x; });",
+                     "for (bool more = true; more;) {\n}", "F<void(int, bool)> f;", "// f(bool x)", "struct S {\n  bool x;\n};"):
+            self.assertEqual(self.run_check(text + "\n")[0], 0, text)
+        self.assertEqual(self.run_check("void f(bool quiet);\n", path="src/kernels/cpu/a.h")[0], 0)
+        self.assertEqual(self.run_check("void f(bool quiet);\n", path="src/base/a_test.cc")[0], 0)
+
+    def test_long_lists(self):
+        self.assertEqual(self.run_check("void f(int a, int b, std::map<int, int> c, const D& d);\n")[0], 0)
+        five = "void f(int a, int b = 3, std::map<int, int> c,\n       const D& d, float (&e)[3]);\n"
+        self.assertIn("src/base/a.h:1: f() takes 5 parameters", self.run_check(five)[1])
+        self.assertEqual(self.run_check(five, "src/base/a.h f 5\n")[0], 0)
+        self.assertIn("down to 5", self.run_check(five, "src/base/a.h f 6\n")[1])
+        self.assertIn("down to the limit", self.run_check("int x;\n", "src/base/a.h f 5\n")[1])
+        self.assertEqual(self.run_check("int x = f(a, b, 3, c + d, e);\ng(a * b, 1, 2, 3, 4);\n")[0], 0)
+
+    def test_splitting(self):
+        self.assertEqual(check_parameters.split("A<b, c> d, int (&e)[2], f = {1, 2}"), ["A<b, c> d", "int (&e)[2]", "f = {1, 2}"])
 
 
 class Words(unittest.TestCase):

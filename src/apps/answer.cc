@@ -11,16 +11,17 @@ namespace {
 /// Turns the tokens of one request into shown text.
 class Writer {
  public:
-  Writer(const TextModel& model, const AnswerOptions& options, bool reasoning, base::FunctionRef<void(std::string_view, bool)> show)
-      : model_(model), detokenizer_(*model.tokenizer, {.skip_special = true}), stops_(options.stop), show_(show), reasoning_(reasoning) {}
+  Writer(const TextModel& model, const AnswerOptions& options, Channel begins, base::FunctionRef<void(std::string_view, Channel)> show)
+      : model_(model), detokenizer_(*model.tokenizer, {.skip_special = true}), stops_(options.stop), show_(show), channel_(begins) {}
 
-  void token(TokenId id, bool ends) {
-    const bool close = reasoning_ && id == model_.think_close;
-    if (ends || close) {
+  /// `finish`: what the token does to the request.
+  void token(TokenId id, engine::Finish finish) {
+    const bool close = channel_ == Channel::kReasoning && id == model_.think_close;
+    if (close || finish == engine::Finish::kStop) {
       emit(detokenizer_.flush());
       if (close) {
         emit_held();
-        reasoning_ = false;
+        channel_ = Channel::kText;
       }
       return;
     }
@@ -34,26 +35,26 @@ class Writer {
   Answer answer;
 
  private:
-  void emit(std::string_view piece) { write(reasoning_ ? std::string(piece) : stops_.push(piece)); }
+  void emit(std::string_view piece) { write(channel_ == Channel::kReasoning ? std::string(piece) : stops_.push(piece)); }
   void emit_held() {
-    if (!reasoning_ && !stops_.stopped()) write(stops_.flush());
+    if (channel_ == Channel::kText && !stops_.stopped()) write(stops_.flush());
   }
   void write(const std::string& piece) {
     if (piece.empty()) return;
-    (reasoning_ ? answer.reasoning : answer.text) += piece;
-    show_(piece, reasoning_);
+    (channel_ == Channel::kReasoning ? answer.reasoning : answer.text) += piece;
+    show_(piece, channel_);
   }
 
   const TextModel& model_;
   text::Detokenizer detokenizer_;
   text::StopStrings stops_;
-  base::FunctionRef<void(std::string_view, bool)> show_;
-  bool reasoning_;
+  base::FunctionRef<void(std::string_view, Channel)> show_;
+  Channel channel_;
 };
 
 }  // namespace
 
-Result<Answer> make_answer(TextModel& model, Prompt prompt, const AnswerOptions& options, base::FunctionRef<void(std::string_view, bool)> show) {
+Result<Answer> make_answer(TextModel& model, Prompt prompt, const AnswerOptions& options, base::FunctionRef<void(std::string_view, Channel)> show) {
   engine::Generator generator(*model.engine);
   engine::Request request{.prompt = std::move(prompt.ids),
                           .images = std::move(prompt.images),
@@ -63,9 +64,9 @@ Result<Answer> make_answer(TextModel& model, Prompt prompt, const AnswerOptions&
   if (!options.ignore_eos) request.stop_tokens = model.stop_tokens;
   const auto prompt_tokens = static_cast<int64_t>(request.prompt.size());
   LATHE_TRY(const int32_t id, generator.add(std::move(request)));
-  Writer writer(model, options, prompt.opens_reasoning, show);
+  Writer writer(model, options, prompt.opens_reasoning ? Channel::kReasoning : Channel::kText, show);
   writer.answer.prompt_tokens = prompt_tokens;
-  Progress progress("reading prompt", prompt_tokens, options.quiet);
+  Progress progress("reading prompt", prompt_tokens, {.quiet = options.quiet});
   const int64_t begin = base::now_ns();
   int64_t first = 0;
   int64_t last = begin;
@@ -77,7 +78,7 @@ Result<Answer> make_answer(TextModel& model, Prompt prompt, const AnswerOptions&
       progress.finish();
     }
     ++writer.answer.output_tokens;
-    writer.token(event.token, event.finish == engine::Finish::kStop);
+    writer.token(event.token, event.finish);
     if (event.finish != engine::Finish::kNone) writer.answer.finish = engine::finish_name(event.finish);
   };
   for (;;) {

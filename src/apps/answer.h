@@ -28,7 +28,9 @@ struct Answer {
   int64_t decode_ns = 0;  ///< from the first token to the last
 };
 
-/// `show(piece, reasoning)` gets text as it becomes certain. Ends early when SIGINT was seen (InterruptGuard).
-Result<Answer> make_answer(TextModel& model, Prompt prompt, const AnswerOptions& options, base::FunctionRef<void(std::string_view, bool)> show);
+enum class Channel : uint8_t { kText, kReasoning };
+
+/// `show(piece, channel)` gets text as it becomes certain. Ends early when SIGINT was seen (InterruptGuard).
+Result<Answer> make_answer(TextModel& model, Prompt prompt, const AnswerOptions& options, base::FunctionRef<void(std::string_view, Channel)> show);
 
 }  // namespace lathe::apps

@@ -107,7 +107,7 @@ Result<int> bench_ops_verb(const config::Settings& settings, const BenchOptions&
   LATHE_TRY(const Baseline baseline, find_baseline(options, where));
   evaluate::Roofs roofs(engine.cpu.threads);
   roofs_line(roofs);  // measures them before the ops; they are measured again after
-  Stages stages(options.json);
+  Stages stages({.quiet = options.json});
   LATHE_TRY(const auto benches,
             evaluate::bench_ops(bench, roofs, [&](const std::string& what, int64_t done, int64_t total) { stages.show(what, done, total); }));
   stages.finish();
@@ -174,7 +174,7 @@ Result<int> bench_model_verb(const config::Settings& settings, const BenchOption
   if (options.check) return check_model(engine, bench);
   if (allocation_count() >= 0) bench.allocations = allocation_count;
   evaluate::Roofs roofs(engine.cpu.threads);
-  Stages stages(options.json);
+  Stages stages({.quiet = options.json});
   std::vector<evaluate::Sample> first;
   std::string page;
   if (bench.figures) {
@@ -217,7 +217,7 @@ Result<int> bench_ab_verb(const config::Settings& settings, const BenchOptions& 
     LATHE_TRY(const evaluate::BenchArm common, evaluate::parse_arm("- " + options.arguments, ""));
     bench.common.assign(common.arguments.begin() + 1, common.arguments.end());
   }
-  Stages stages(options.json);
+  Stages stages({.quiet = options.json});
   LATHE_TRY(const auto result, evaluate::bench_ab(bench, [&](int done, int total) { stages.show("runs", done, total); }));
   stages.finish();
   if (!options.json) {
@@ -258,7 +258,7 @@ Result<int> bench_rival_verb(const config::Settings& settings, const BenchOption
                                     .pairs = {.pairs = static_cast<int>(options.pairs), .seed = static_cast<uint64_t>(options.seed)}};
   LATHE_TRY(bench.prompts, split_integers("--prompt", options.prompts, 1));
   LATHE_TRY(bench.batches, split_integers("--batch", options.batches, 1));
-  Stages stages(options.json);
+  Stages stages({.quiet = options.json});
   LATHE_TRY(const auto result, evaluate::bench_rival(bench, [&](int done, int total) { stages.show("runs", done, total); }));
   stages.finish();
   if (!options.json) {

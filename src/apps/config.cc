@@ -5,8 +5,8 @@
 
 namespace lathe::apps {
 
-Result<int> config_verb(const config::Settings& settings, bool schema) {
-  const config::Json json = schema ? config::settings_schema(settings.registry()) : config::settings_json(settings);
+Result<int> config_verb(const config::Settings& settings, ConfigView view) {
+  const config::Json json = view == ConfigView::kSchema ? config::settings_schema(settings.registry()) : config::settings_json(settings);
   print(json.dump({.key_separator = ": ", .indent = 2}) + "\n");
   return 0;
 }

@@ -133,7 +133,7 @@ Result<int> evaluate_one(const config::Settings& settings, const EvalOptions& op
     LATHE_TRY_VOID(check_common(sets, other, options.compare));
   }
   LATHE_TRY(const Side side, load(settings, sets));
-  Stages stages(options.json);
+  Stages stages({.quiet = options.json});
   LATHE_TRY(const evaluate::EvalReport report,
             evaluate::run_eval(*side.engine, sets, side.preprocess,
                                [&](const std::string& what, int64_t done, int64_t total) { stages.show(what, done, total); }));
@@ -158,7 +158,7 @@ Result<int> evaluate_two(const config::Settings& settings, const EvalOptions& op
   }
   LATHE_TRY(const Side here, load(settings, sets));
   LATHE_TRY(const Side there, load(other_settings, sets));
-  Stages stages(options.json);
+  Stages stages({.quiet = options.json});
   LATHE_TRY(const evaluate::ModelComparison comparison,
             evaluate::run_comparison({*here.engine, here.preprocess}, {*there.engine, there.preprocess}, sets,
                                      [&](const std::string& what, int64_t done, int64_t total) { stages.show(what, done, total); }));

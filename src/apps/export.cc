@@ -110,7 +110,7 @@ Result<int> export_verb(const config::Settings& settings, const ExportOptions& o
   const InterruptGuard guard;
   std::optional<Progress> progress;
   LATHE_TRY(const auto report, models::export_gguf(engine.model, options.gguf, job, [&](uint64_t done, uint64_t total) {
-              if (!progress) progress.emplace("writing MB", static_cast<int64_t>(total / kMegabyte), options.json);
+              if (!progress) progress.emplace("writing MB", static_cast<int64_t>(total / kMegabyte), ProgressOptions{.quiet = options.json});
               progress->update(static_cast<int64_t>(done / kMegabyte));
               return !InterruptGuard::interrupted();
             }));

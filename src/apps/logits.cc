@@ -112,7 +112,7 @@ Result<int> logits_verb(const config::Settings& settings, const LogitsOptions& o
   if (!options.pixels.empty()) {
     LATHE_TRY(job.images, base::file_content(read_images(*engine, options.pixels, job.ids)));
   }
-  Progress progress("computing logits", static_cast<int64_t>(job.ids.size()), false);
+  Progress progress("computing logits", static_cast<int64_t>(job.ids.size()), {});
   LATHE_TRY(evaluate::LogitsTable table, evaluate::compute_logits(*engine, job, [&](int64_t done) { progress.update(done); }));
   progress.finish();
   std::vector<weights::NamedView> tensors;

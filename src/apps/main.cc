@@ -302,9 +302,9 @@ Result<int> dispatch(const CLI::App& app, const CommandLine& line) {
   }
   if (verb == "eval") return eval_verb(settings, line.eval);
   if (verb == "bench") return bench_verb(settings, line.bench);
-  if (verb == "selftest") return selftest_verb(settings, line.selftest_json);
+  if (verb == "selftest") return selftest_verb(settings, {.json = line.selftest_json});
   if (verb == "inspect") return inspect_verb(settings, line.inspect);
-  return config_verb(settings, line.config_schema);
+  return config_verb(settings, line.config_schema ? ConfigView::kSchema : ConfigView::kValues);
 }
 
 int fail(const std::string& sentence, int code) {

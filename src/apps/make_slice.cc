@@ -60,7 +60,7 @@ Result<int> make_slice_verb(const MakeSliceOptions& options) {
   if (!options.check) {
     const int64_t start = base::now_ns();
     const InterruptGuard guard;
-    Progress progress("writing MB", static_cast<int64_t>(plan.bytes / kMegabyte), options.json);
+    Progress progress("writing MB", static_cast<int64_t>(plan.bytes / kMegabyte), {.quiet = options.json});
     LATHE_TRY(const models::SliceReport done, models::make_slice(options.out, slice, [&](uint64_t bytes) {
                 progress.update(static_cast<int64_t>(bytes / kMegabyte));
                 return !InterruptGuard::interrupted();

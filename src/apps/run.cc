@@ -153,7 +153,8 @@ class Run {
   }
 
   Result<Answer> answer_to(Prompt prompt) {
-    return make_answer(model_, std::move(prompt), answer_, [&](std::string_view piece, bool reasoning) {
+    return make_answer(model_, std::move(prompt), answer_, [&](std::string_view piece, Channel channel) {
+      const bool reasoning = channel == Channel::kReasoning;
       if (options_.json) return;
       if (reasoning && options_.hide_reasoning) return;
       if (std::exchange(was_reasoning_, reasoning) && !reasoning && !options_.hide_reasoning) print("\n");

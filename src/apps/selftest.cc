@@ -17,16 +17,16 @@ std::string budget_text(double budget) { return budget == 0 ? "bits" : fmt::form
 
 }  // namespace
 
-Result<int> selftest_verb(const config::Settings& settings, bool json) {
+Result<int> selftest_verb(const config::Settings& settings, SelftestOptions how) {
   LATHE_TRY(const engine::EngineOptions options, engine_options(settings));
   std::unique_ptr<Progress> progress;
   LATHE_TRY(const auto rows, feedback::run_selftest(options, [&](int64_t done, int64_t total) {
-              if (progress == nullptr) progress = std::make_unique<Progress>("self-test", total, json);
+              if (progress == nullptr) progress = std::make_unique<Progress>("self-test", total, ProgressOptions{.quiet = how.json});
               progress->update(done);
             }));
   progress.reset();
   const bool passed = std::all_of(rows.begin(), rows.end(), [](const feedback::SelftestRow& row) { return row.passed; });
-  if (json) {
+  if (how.json) {
     Json::Array list;
     for (const feedback::SelftestRow& row : rows) {
       list.push_back(Json::Object{{"name", row.name},

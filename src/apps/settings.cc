@@ -73,17 +73,23 @@ SettingSpec text(std::string name, std::string help, std::vector<std::string> al
           .help = std::move(help),
           .aliases = std::move(aliases)};
 }
-SettingSpec choice(std::string name, std::string value, std::vector<std::string> choices, std::string help, std::vector<std::string> aliases = {}) {
-  return {.name = std::move(name),
+struct Choice {
+  std::string name, value;
+  std::vector<std::string> choices;
+  std::string help;
+  std::vector<std::string> aliases;
+};
+SettingSpec choice(Choice of) {
+  return {.name = std::move(of.name),
           .type = SettingType::kChoice,
           .unit = "",
-          .default_value = std::move(value),
+          .default_value = std::move(of.value),
           .min = {},
           .max = {},
-          .choices = std::move(choices),
+          .choices = std::move(of.choices),
           .cost = SettingCost::kReload,
-          .help = std::move(help),
-          .aliases = std::move(aliases)};
+          .help = std::move(of.help),
+          .aliases = std::move(of.aliases)};
 }
 SettingSpec flag(std::string name, std::string help, std::vector<std::string> aliases = {}) {
   return {.name = std::move(name),
@@ -100,11 +106,16 @@ SettingSpec flag(std::string name, std::string help, std::vector<std::string> al
 
 void declare_engine(config::SettingRegistry& r) {
   r.declare(text("engine.model", "Model directory; empty: the built-in model.", {"model", "m"}));
-  r.declare(choice("engine.dtype", "bfloat16", {"float32", "bfloat16"},
-                   "float32: exact mode, every activation and cache in FP32. bfloat16: fast mode, BF16 inputs of linear layers, FP32 sums.",
-                   {"dtype"}));
-  r.declare(choice("engine.mla-prefill", "absorbed", {"absorbed", "expanded"}, "How prompts attend to latents; decoding is always absorbed.",
-                   {"mla-prefill"}));
+  r.declare(choice({.name = "engine.dtype",
+                    .value = "bfloat16",
+                    .choices = {"float32", "bfloat16"},
+                    .help = "float32: exact mode, every activation and cache in FP32. bfloat16: fast mode, BF16 inputs of linear layers, FP32 sums.",
+                    .aliases = {"dtype"}}));
+  r.declare(choice({.name = "engine.mla-prefill",
+                    .value = "absorbed",
+                    .choices = {"absorbed", "expanded"},
+                    .help = "How prompts attend to latents; decoding is always absorbed.",
+                    .aliases = {"mla-prefill"}}));
   r.declare(integer({.name = "engine.threads",
                      .unit = "threads",
                      .value = 0,
@@ -202,7 +213,11 @@ void declare_sampling(config::SettingRegistry& r) {
 }
 
 void declare_log(config::SettingRegistry& r) {
-  r.declare(choice("log.level", "warning", {"debug", "info", "warning", "error"}, "Least severe messages to show.", {"log-level"}));
+  r.declare(choice({.name = "log.level",
+                    .value = "warning",
+                    .choices = {"debug", "info", "warning", "error"},
+                    .help = "Least severe messages to show.",
+                    .aliases = {"log-level"}}));
   r.declare(flag("log.json", "Log lines as JSON.", {"log-json"}));
 }
 

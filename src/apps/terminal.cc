@@ -23,8 +23,8 @@ bool stdout_is_terminal() { return ::isatty(STDOUT_FILENO) == 1; }
 bool stderr_is_terminal() { return ::isatty(STDERR_FILENO) == 1; }
 bool stdout_has_colour() { return stdout_is_terminal() && std::getenv("NO_COLOR") == nullptr; }
 
-Progress::Progress(std::string what, int64_t total, bool quiet)
-    : what_(std::move(what)), total_(total), enabled_(!quiet && stderr_is_terminal()), begin_ns_(base::now_ns()) {}
+Progress::Progress(std::string what, int64_t total, ProgressOptions options)
+    : what_(std::move(what)), total_(total), enabled_(!options.quiet && stderr_is_terminal()), begin_ns_(base::now_ns()) {}
 
 Progress::~Progress() { finish(); }
 
@@ -54,7 +54,7 @@ void Progress::finish() {
 void Stages::show(const std::string& what, int64_t done, int64_t total) {
   if (what != what_ || progress_ == nullptr) {
     progress_.reset();
-    progress_ = std::make_unique<Progress>(what, total, quiet_);
+    progress_ = std::make_unique<Progress>(what, total, options_);
   }
   what_ = what;
   progress_->update(done);

@@ -16,10 +16,14 @@ bool stderr_is_terminal();
 /// Colours on stdout: a terminal and no NO_COLOR.
 bool stdout_has_colour();
 
+struct ProgressOptions {
+  bool quiet = false;
+};
+
 /// A line on stderr that is redrawn: "reading prompt  1024/65536  12 s left". Nothing if stderr is no terminal or `quiet`.
 class Progress {
  public:
-  Progress(std::string what, int64_t total, bool quiet);
+  Progress(std::string what, int64_t total, ProgressOptions options);
   ~Progress();
   void update(int64_t done);
   /// Removes the line.
@@ -37,12 +41,12 @@ class Progress {
 /// Progress lines of stages that follow each other.
 class Stages {
  public:
-  explicit Stages(bool quiet) : quiet_(quiet) {}
+  explicit Stages(ProgressOptions options) : options_(options) {}
   void show(const std::string& what, int64_t done, int64_t total);
   void finish() { progress_.reset(); }
 
  private:
-  bool quiet_;
+  ProgressOptions options_;
   std::string what_;
   std::unique_ptr<Progress> progress_;
 };

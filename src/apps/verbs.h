@@ -50,10 +50,14 @@ struct ExportOptions {
 };
 Result<int> export_verb(const config::Settings& settings, const ExportOptions& options);
 
+struct SelftestOptions {
+  bool json = false;
+};
 /// Exit code 1 if a check failed.
-Result<int> selftest_verb(const config::Settings& settings, bool json);
+Result<int> selftest_verb(const config::Settings& settings, SelftestOptions options);
 
+enum class ConfigView : uint8_t { kSchema, kValues };
 /// Prints the schema, or the values that hold with their origin.
-Result<int> config_verb(const config::Settings& settings, bool schema);
+Result<int> config_verb(const config::Settings& settings, ConfigView view);
 
 }  // namespace lathe::apps

@@ -12,7 +12,13 @@ namespace {
 
 using base::kLimits;
 
-Result<void> read_int(const config::Json& json, const char* key, int64_t low, int64_t high, int64_t& out) {
+template <class T>
+struct Range {
+  T low, high;
+};
+
+Result<void> read_int(const config::Json& json, const char* key, Range<int64_t> range, int64_t& out) {
+  const auto [low, high] = range;
   const config::Json* value = json.find(key);
   if (value == nullptr) return {};
   if (!value->is_int() || value->as_int() < low || value->as_int() > high) {
@@ -22,14 +28,15 @@ Result<void> read_int(const config::Json& json, const char* key, int64_t low, in
   return {};
 }
 
-Result<void> read_triple(const config::Json& json, const char* key, double low, double high, float (&out)[3]) {
+Result<void> read_triple(const config::Json& json, const char* key, Range<double> range, float (&out)[3]) {
   const config::Json* value = json.find(key);
   if (value == nullptr) return {};
   const bool fits = value->is_array() && value->as_array().size() == 3 &&
                     std::all_of(value->as_array().begin(), value->as_array().end(),
-                                [&](const config::Json& v) { return v.is_number() && v.as_double() >= low && v.as_double() <= high; });
+                                [&](const config::Json& v) { return v.is_number() && v.as_double() >= range.low && v.as_double() <= range.high; });
   if (!fits)
-    return err(Code::kInvalidArgument, "preprocessor config: '{}' is {}, expected three numbers from {} to {}", key, value->dump(), low, high);
+    return err(Code::kInvalidArgument, "preprocessor config: '{}' is {}, expected three numbers from {} to {}", key, value->dump(), range.low,
+               range.high);
   for (size_t i = 0; i < 3; ++i) out[i] = static_cast<float>(value->as_array()[i].as_double());
   return {};
 }
@@ -106,18 +113,18 @@ Result<PreprocessConfig> parse_preprocess_config(const config::Json& json) {
   int64_t patch = config.patch_size;
   int64_t temporal = config.temporal_patch_size;
   int64_t merge = config.merge_size;
-  LATHE_TRY_VOID(read_int(json, "patch_size", 1, kLimits.image_patch, patch));
-  LATHE_TRY_VOID(read_int(json, "temporal_patch_size", 1, kLimits.image_group, temporal));
-  LATHE_TRY_VOID(read_int(json, "merge_size", 1, kLimits.image_group, merge));
-  LATHE_TRY_VOID(read_int(json, "min_image_tokens", 1, kLimits.image_tokens, config.min_image_tokens));
-  LATHE_TRY_VOID(read_int(json, "max_image_tokens", config.min_image_tokens, kLimits.image_tokens, config.max_image_tokens));
+  LATHE_TRY_VOID(read_int(json, "patch_size", {1, kLimits.image_patch}, patch));
+  LATHE_TRY_VOID(read_int(json, "temporal_patch_size", {1, kLimits.image_group}, temporal));
+  LATHE_TRY_VOID(read_int(json, "merge_size", {1, kLimits.image_group}, merge));
+  LATHE_TRY_VOID(read_int(json, "min_image_tokens", {1, kLimits.image_tokens}, config.min_image_tokens));
+  LATHE_TRY_VOID(read_int(json, "max_image_tokens", {config.min_image_tokens, kLimits.image_tokens}, config.max_image_tokens));
   if (config.max_image_tokens < config.min_image_tokens) {
     return err(Code::kInvalidArgument, "preprocessor config: 'min_image_tokens' is {}, more than max_image_tokens, {}", config.min_image_tokens,
                config.max_image_tokens);
   }
   // Of rescaled pixels, which lie between 0 and 1.
-  LATHE_TRY_VOID(read_triple(json, "image_mean", -16, 16, config.mean));
-  LATHE_TRY_VOID(read_triple(json, "image_std", 1e-3, 16, config.std));
+  LATHE_TRY_VOID(read_triple(json, "image_mean", {-16, 16}, config.mean));
+  LATHE_TRY_VOID(read_triple(json, "image_std", {1e-3, 16}, config.std));
   LATHE_TRY_VOID(check_fixed(json));
   if (const config::Json* rescale = json.find("rescale_factor"); rescale != nullptr) {
     // 1/255 in practice; 1/65535 to 1 is what could make sense.

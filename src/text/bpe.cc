@@ -37,27 +37,27 @@ Bpe::Bpe(std::array<TokenId, 256> byte_tokens, const std::vector<Merge>& merges,
   }
 }
 
-Bpe::Scratch::Scratch(size_t text_bytes) {
+Bpe::Scratch::Scratch(size_t text_bytes, Guard guard) : guard_(guard) {
   if (text_bytes < kCacheTextBytes) return;
   size_t entries = 256;
   while (entries < kCacheEntriesMax && entries < text_bytes / 64) entries *= 2;
   cache_.resize(entries);
 }
 
-Bpe::Slot Bpe::find(TokenId left, TokenId right, bool guard) const {
+Bpe::Slot Bpe::find(TokenId left, TokenId right, Guard guard) const {
   const uint64_t key = pair_key(left, right);
   for (size_t at = mix(key) & (slots_.size() - 1); slots_[at].pair != kEmpty; at = (at + 1) & (slots_.size() - 1)) {
     if (slots_[at].pair != key) continue;
-    if (guard && guarded_[static_cast<size_t>(slots_[at].result)]) return {};
+    if (guard == Guard::kOn && guarded_[static_cast<size_t>(slots_[at].result)]) return {};
     return slots_[at];
   }
   return {};
 }
 
-void Bpe::encode(std::string_view piece, bool guard, Scratch& scratch, std::vector<TokenId>& out) const {
+void Bpe::encode(std::string_view piece, Scratch& scratch, std::vector<TokenId>& out) const {
   if (options_.whole_pieces != nullptr) {
     const auto whole = options_.whole_pieces->find(piece);
-    if (whole != options_.whole_pieces->end() && !(guard && guarded_[static_cast<size_t>(whole->second)])) {
+    if (whole != options_.whole_pieces->end() && !(scratch.guard_ == Guard::kOn && guarded_[static_cast<size_t>(whole->second)])) {
       out.push_back(whole->second);
       return;
     }
@@ -66,8 +66,8 @@ void Bpe::encode(std::string_view piece, bool guard, Scratch& scratch, std::vect
     out.push_back(byte_tokens_[static_cast<unsigned char>(piece[0])]);
     return;
   }
-  if (piece.size() > kShortBytes) return encode_long(piece, guard, scratch, out);
-  if (scratch.cache_.empty() || piece.size() > Scratch::kCachedBytes) return encode_short(piece, guard, scratch, out);
+  if (piece.size() > kShortBytes) return encode_long(piece, scratch, out);
+  if (scratch.cache_.empty() || piece.size() > Scratch::kCachedBytes) return encode_short(piece, scratch, out);
   const size_t hash = mix(std::hash<std::string_view>()(piece));
   Scratch::Entry& entry = scratch.cache_[hash & (scratch.cache_.size() - 1)];
   if (entry.length == piece.size() && std::memcmp(entry.bytes, piece.data(), piece.size()) == 0) {
@@ -75,7 +75,7 @@ void Bpe::encode(std::string_view piece, bool guard, Scratch& scratch, std::vect
     return;
   }
   const size_t before = out.size();
-  encode_short(piece, guard, scratch, out);
+  encode_short(piece, scratch, out);
   const size_t count = out.size() - before;
   if (count > Scratch::kCachedTokens) return;
   entry.length = static_cast<uint8_t>(piece.size());
@@ -84,26 +84,26 @@ void Bpe::encode(std::string_view piece, bool guard, Scratch& scratch, std::vect
   std::copy_n(out.begin() + static_cast<std::ptrdiff_t>(before), count, entry.tokens);
 }
 
-void Bpe::encode_short(std::string_view piece, bool guard, Scratch& scratch, std::vector<TokenId>& out) const {
+void Bpe::encode_short(std::string_view piece, Scratch& scratch, std::vector<TokenId>& out) const {
   auto& parts = scratch.parts_;
   parts.clear();
   for (const char byte : piece) parts.push_back({byte_tokens_[static_cast<unsigned char>(byte)], kNoRank});
-  for (size_t i = 0; i + 1 < parts.size(); ++i) parts[i].rank = find(parts[i].token, parts[i + 1].token, guard).rank;
+  for (size_t i = 0; i + 1 < parts.size(); ++i) parts[i].rank = find(parts[i].token, parts[i + 1].token, scratch.guard_).rank;
   while (true) {
     size_t best = 0;
     for (size_t i = 1; i < parts.size(); ++i) {
       if (parts[i].rank < parts[best].rank) best = i;
     }
     if (parts[best].rank == kNoRank) break;
-    parts[best].token = find(parts[best].token, parts[best + 1].token, guard).result;
+    parts[best].token = find(parts[best].token, parts[best + 1].token, scratch.guard_).result;
     parts.erase(parts.begin() + static_cast<std::ptrdiff_t>(best) + 1);
-    parts[best].rank = best + 1 < parts.size() ? find(parts[best].token, parts[best + 1].token, guard).rank : kNoRank;
-    if (best > 0) parts[best - 1].rank = find(parts[best - 1].token, parts[best].token, guard).rank;
+    parts[best].rank = best + 1 < parts.size() ? find(parts[best].token, parts[best + 1].token, scratch.guard_).rank : kNoRank;
+    if (best > 0) parts[best - 1].rank = find(parts[best - 1].token, parts[best].token, scratch.guard_).rank;
   }
   for (const auto& part : parts) out.push_back(part.token);
 }
 
-void Bpe::encode_long(std::string_view piece, bool guard, Scratch& scratch, std::vector<TokenId>& out) const {
+void Bpe::encode_long(std::string_view piece, Scratch& scratch, std::vector<TokenId>& out) const {
   auto& nodes = scratch.nodes_;
   auto& heap = scratch.heap_;
   const auto later = [](const Scratch::Candidate& a, const Scratch::Candidate& b) { return std::pair(a.rank, a.at) > std::pair(b.rank, b.at); };
@@ -114,7 +114,7 @@ void Bpe::encode_long(std::string_view piece, bool guard, Scratch& scratch, std:
   const auto candidate_at = [&](int32_t at) -> Scratch::Candidate {
     const TokenId left = node(at).token;
     const TokenId right = node(node(at).next).token;
-    return {find(left, right, guard).rank, at, left, right};
+    return {find(left, right, scratch.guard_).rank, at, left, right};
   };
   for (int32_t i = 0; i < size; ++i)
     nodes.push_back({byte_tokens_[static_cast<unsigned char>(piece[static_cast<size_t>(i)])], i - 1, i + 1 < size ? i + 1 : -1});
@@ -136,7 +136,7 @@ void Bpe::encode_long(std::string_view piece, bool guard, Scratch& scratch, std:
     // A candidate is stale once one of its tokens was merged away; a node that is gone has token -1.
     if (left.token != top.left || left.next < 0 || node(left.next).token != top.right) continue;
     const int32_t gone = left.next;
-    left.token = find(top.left, top.right, guard).result;
+    left.token = find(top.left, top.right, scratch.guard_).result;
     left.next = node(gone).next;
     if (left.next >= 0) node(left.next).previous = top.at;
     node(gone).token = -1;

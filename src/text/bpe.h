@@ -29,16 +29,19 @@ class Bpe {
     const std::unordered_map<std::string_view, TokenId>* whole_pieces = nullptr;
   };
 
+  /// kOn: no guarded token comes out, except one that is the token of a single byte.
+  enum class Guard : uint8_t { kOff, kOn };
+
   Bpe() = default;
   /// `byte_tokens`: the token of each byte (-1 for bytes that valid UTF-8 never has). `merges` by ascending rank, each pair once.
   /// `guarded`: by id, the tokens that encode() avoids on request.
   Bpe(std::array<TokenId, 256> byte_tokens, const std::vector<Merge>& merges, std::vector<bool> guarded, Options options);
 
-  /// Buffers and cache of one thread; for one Bpe.
+  /// Buffers and cache of one thread; for one Bpe and one kind of guard.
   class Scratch {
    public:
     /// A cache of short pieces pays off for long texts only.
-    explicit Scratch(size_t text_bytes);
+    explicit Scratch(size_t text_bytes, Guard guard = Guard::kOff);
 
    private:
     friend class Bpe;
@@ -65,15 +68,15 @@ class Bpe {
       uint32_t count;
       TokenId tokens[kCachedTokens];
     };
+    Guard guard_;
     std::vector<Part> parts_;
     std::vector<Node> nodes_;
     std::vector<Candidate> heap_;
     std::vector<Entry> cache_;
   };
 
-  /// Appends the tokens of `piece`. With `guard`, no guarded token comes out, except one that is the token of a single byte.
-  /// A scratch is for one value of `guard`.
-  void encode(std::string_view piece, bool guard, Scratch& scratch, std::vector<TokenId>& out) const;
+  /// Appends the tokens of `piece`.
+  void encode(std::string_view piece, Scratch& scratch, std::vector<TokenId>& out) const;
 
  private:
   struct Slot {
@@ -84,9 +87,9 @@ class Bpe {
   static constexpr uint64_t kEmpty = ~uint64_t{0};
   static constexpr uint32_t kNoRank = ~uint32_t{0};
 
-  Slot find(TokenId left, TokenId right, bool guard) const;
-  void encode_short(std::string_view piece, bool guard, Scratch& scratch, std::vector<TokenId>& out) const;
-  void encode_long(std::string_view piece, bool guard, Scratch& scratch, std::vector<TokenId>& out) const;
+  Slot find(TokenId left, TokenId right, Guard guard) const;
+  void encode_short(std::string_view piece, Scratch& scratch, std::vector<TokenId>& out) const;
+  void encode_long(std::string_view piece, Scratch& scratch, std::vector<TokenId>& out) const;
 
   std::array<TokenId, 256> byte_tokens_{};
   std::vector<Slot> slots_ = std::vector<Slot>(1);  // open addressing, a power of two

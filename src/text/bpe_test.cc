@@ -88,7 +88,7 @@ TEST(Bpe, EqualsTheDefinitionAtEveryLength) {
         const std::string text = letters(random, size, seed % 2 == 0 ? 8 : 2);
         for (Bpe::Scratch* scratch : {&plain, &cached, &cached}) {
           std::vector<TokenId> ids;
-          bpe.encode(text, false, *scratch, ids);
+          bpe.encode(text, *scratch, ids);
           ASSERT_EQ(ids, model.slow(text)) << text;
         }
       }
@@ -102,7 +102,7 @@ TEST(Bpe, OneRepeatedLetter) {
   Bpe::Scratch scratch(0);
   for (const size_t size : {7u, 64u, 65u, 1000u}) {
     std::vector<TokenId> ids;
-    bpe.encode(std::string(size, 'a'), false, scratch, ids);
+    bpe.encode(std::string(size, 'a'), scratch, ids);
     EXPECT_EQ(ids, model.slow(std::string(size, 'a')));
   }
 }
@@ -113,7 +113,7 @@ TEST(Bpe, GuardedTokensNeverComeOut) {
   std::vector<bool> guarded(model.tokens.size());
   for (size_t id = 256; id < guarded.size(); id += 3) guarded[id] = true;
   const Bpe bpe = model.make(guarded);
-  Bpe::Scratch scratch(1 << 20);
+  Bpe::Scratch scratch(1 << 20, Bpe::Guard::kOn);
   Bpe::Scratch free(1 << 20);
   bool differed = false;
   for (const size_t size : {8u, 40u, 100u}) {
@@ -121,8 +121,8 @@ TEST(Bpe, GuardedTokensNeverComeOut) {
       const std::string text = letters(random, size);
       std::vector<TokenId> ids;
       std::vector<TokenId> unguarded;
-      bpe.encode(text, true, scratch, ids);
-      bpe.encode(text, false, free, unguarded);
+      bpe.encode(text, scratch, ids);
+      bpe.encode(text, free, unguarded);
       ASSERT_EQ(ids, model.slow(text, guarded)) << text;
       for (const TokenId id : ids) ASSERT_FALSE(guarded[static_cast<size_t>(id)]);
       differed = differed || ids != unguarded;

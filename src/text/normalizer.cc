@@ -64,15 +64,18 @@ NormalText lowercase(const NormalText& source) {
   return out.take();
 }
 
-NormalText strip(const NormalText& source, bool left, bool right) {
+struct StripEnds {
+  bool left = false, right = false;
+};
+NormalText strip(const NormalText& source, StripEnds ends) {
   size_t begin = 0;
   size_t end = source.text.size();
-  while (left && begin < end) {
+  while (ends.left && begin < end) {
     const Decoded decoded = decode_utf8(source.text, begin);
     if (!properties(decoded.code).white_space()) break;
     begin += decoded.length;
   }
-  while (right && begin < end) {
+  while (ends.right && begin < end) {
     const Decoded decoded = decode_utf8_before(source.text, end);
     if (!properties(decoded.code).white_space()) break;
     end -= decoded.length;
@@ -134,7 +137,7 @@ Result<void> Normalizer::apply_step(const Step& step, NormalText& text) {
   switch (step.kind) {
     case Kind::kForm: text = to_form(text, step.form); return {};
     case Kind::kLowercase: text = lowercase(text); return {};
-    case Kind::kStrip: text = strip(text, step.strip_left, step.strip_right); return {};
+    case Kind::kStrip: text = strip(text, {.left = step.strip_left, .right = step.strip_right}); return {};
     case Kind::kPrepend:
       if (text.text.empty()) return {};
       text.text.insert(0, step.content);

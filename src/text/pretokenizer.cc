@@ -26,9 +26,9 @@ class Joiner {
       case SplitBehavior::kRemoved:
         if (!item.match) put(item);
         break;
-      case SplitBehavior::kContiguous: hold(item, held_ && held_->match == item.match); break;
-      case SplitBehavior::kMergedWithPrevious: hold(item, held_ && !held_->match && item.match); break;
-      case SplitBehavior::kMergedWithNext: hold(item, held_ && held_->match && !item.match); break;
+      case SplitBehavior::kContiguous: held_ && held_->match == item.match ? join(item) : hold(item); break;
+      case SplitBehavior::kMergedWithPrevious: held_ && !held_->match && item.match ? join(item) : hold(item); break;
+      case SplitBehavior::kMergedWithNext: held_ && held_->match && !item.match ? join(item) : hold(item); break;
     }
   }
   void finish() {
@@ -39,12 +39,12 @@ class Joiner {
   void put(Item item) {
     if (item.begin != item.end) emit_(text_.substr(item.begin, item.end - item.begin));
   }
-  void hold(Item item, bool joins) {
-    if (joins) {
-      item.begin = held_->begin;
-    } else if (held_) {
-      put(*held_);
-    }
+  void hold(Item item) {
+    if (held_) put(*held_);
+    held_ = item;
+  }
+  void join(Item item) {
+    item.begin = held_->begin;
     held_ = item;  // its kind is that of its last part, which decides what joins next
   }
 

@@ -176,7 +176,7 @@ class Translator {
 
   Result<void> item() {
     switch (peek()) {
-      case '\\': return escape(out_, false);
+      case '\\': return escape(out_, Place::kOutside);
       case '[': return char_class();
       case '(': return group();
       case '{': return braces();
@@ -223,11 +223,14 @@ class Translator {
     return {};
   }
 
+  enum class Place : uint8_t { kOutside, kClass };
+
   /// An escape, to `out`; in a class what it stands for must be a list of ranges and properties.
-  Result<void> escape(std::string& out, bool in_class) {
+  Result<void> escape(std::string& out, Place place) {
+    const bool in_class = place == Place::kClass;
     if (at_ + 1 >= in_.size()) return refuse("the pattern ends in a backslash");
     const char c = in_[at_ + 1];
-    if (c == 'p' || c == 'P') return property(out, in_class);
+    if (c == 'p' || c == 'P') return property(out, place);
     at_ += 2;
     const auto set = [&](const std::string& ranges, bool negated) { out += in_class ? ranges : fmt::format("[{}{}]", negated ? "^" : "", ranges); };
     switch (c) {
@@ -268,7 +271,8 @@ class Translator {
            category_items("Pc", 1u << kPc) + std::string(kWords);
   }
 
-  Result<void> property(std::string& out, bool in_class) {
+  Result<void> property(std::string& out, Place place) {
+    const bool in_class = place == Place::kClass;
     const size_t end = in_.find('}', at_);
     if (peek(2) != '{' || end == std::string_view::npos) return refuse("a property is written \\p{{NAME}}");
     std::string_view name = in_.substr(at_ + 3, end - at_ - 3);
@@ -308,7 +312,7 @@ class Translator {
     std::string items;
     while (at_ < in_.size() && (peek() != ']' || items.empty()) && !looking_at("&&")) {
       if (peek() == '\\') {
-        LATHE_TRY_VOID(escape(items, true));
+        LATHE_TRY_VOID(escape(items, Place::kClass));
       } else if (peek() == '[') {
         return refuse("a class inside a class is not supported");
       } else {

@@ -57,8 +57,10 @@ inline size_t run_end(std::string_view text, size_t at, Kind kind, size_t most =
 
 constexpr std::string_view kLongS = "\xC5\xBF";  // U+017F: the one other character that is "s" when case is ignored
 
+enum class Letters : uint8_t { kExact, kAnyCase };
 /// Length of 's 't 're 've 'm 'll 'd at `at`, where the apostrophe stands; 0 if there is none.
-size_t contraction(std::string_view text, size_t at, bool ignore_case) {
+size_t contraction(std::string_view text, size_t at, Letters letters) {
+  const bool ignore_case = letters == Letters::kAnyCase;
   const std::string_view rest = text.substr(at + 1, 2);
   if (ignore_case && rest == kLongS) return 3;
   const auto letter = [&](size_t i) {
@@ -95,7 +97,7 @@ size_t spaces_end(const SpaceRun& run, size_t at, size_t text_size) { return run
 size_t scan_gpt2(std::string_view text, size_t at) {
   const Char first = look(text, at);
   if (text[at] == '\'') {
-    if (const size_t length = contraction(text, at, false)) return at + length;
+    if (const size_t length = contraction(text, at, Letters::kExact)) return at + length;
   }
   const size_t body = text[at] == ' ' ? at + 1 : at;
   const Char head = body == at ? first : look(text, body);
@@ -107,7 +109,7 @@ size_t scan_gpt2(std::string_view text, size_t at) {
 size_t scan_llama3(std::string_view text, size_t at, size_t digits) {
   const Char first = look(text, at);
   if (text[at] == '\'') {
-    if (const size_t length = contraction(text, at, true)) return at + length;
+    if (const size_t length = contraction(text, at, Letters::kAnyCase)) return at + length;
   }
   if (first.kind == Kind::kLetter) return run_end(text, at + first.length, Kind::kLetter);
   if (first.kind == Kind::kNumber) return run_end(text, at + first.length, Kind::kNumber, digits - 1);

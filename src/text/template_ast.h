@@ -33,7 +33,7 @@ struct NameNode {
 };
 struct ListNode {
   std::vector<ExprPtr> items;
-  bool tuple = false;
+  ListKind kind = ListKind::kList;
 };
 struct DictNode {
   std::vector<std::pair<ExprPtr, ExprPtr>> entries;

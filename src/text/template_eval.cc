@@ -30,7 +30,7 @@ Result<Value> Interpreter::eval(const ListNode& node) {
     LATHE_TRY(Value value, eval(*item));
     items.push_back(std::move(value));
   }
-  return list(std::move(items), node.tuple);
+  return list(std::move(items), node.kind);
 }
 
 Result<Value> Interpreter::eval(const DictNode& node) {
@@ -217,7 +217,7 @@ Result<Value> Interpreter::slice(const Suffix& suffix, const Value& value) {
     std::vector<Value> items;
     items.reserve(static_cast<size_t>(at.count()));
     for (int64_t i = 0; i < at.count(); ++i) items.push_back(from->items[static_cast<size_t>(at.begin + i * at.step)]);
-    return list(std::move(items), from->tuple);
+    return list(std::move(items), from->kind);
   }
   const MarkedText* text = value.string();
   if (text == nullptr) return fail("{} cannot be sliced", value.kind_name());

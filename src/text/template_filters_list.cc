@@ -22,20 +22,22 @@ Result<Value> length(Runtime& r, const Value& input, const CallArgs& args) {
   return r.fail("{} has no length", input.kind_name());
 }
 
-Result<Value> end_of(Runtime& r, const Value& input, const CallArgs& args, bool last) {
+enum class End : uint8_t { kFirst, kLast };
+Result<Value> end_of(Runtime& r, const Value& input, const CallArgs& args, End end) {
   LATHE_TRY_VOID(bind(r, args, {}));
-  if (const MarkedText* text = input.string()) return text->text.empty() ? Result<Value>(Value()) : r.item(input, Value(int64_t{last ? -1 : 0}));
+  if (const MarkedText* text = input.string())
+    return text->text.empty() ? Result<Value>(Value()) : r.item(input, Value(int64_t{end == End::kLast ? -1 : 0}));
   LATHE_TRY(const ListPtr list, r.elements(input));
   if (list->items.empty()) return Value();
-  return last ? list->items.back() : list->items.front();
+  return end == End::kLast ? list->items.back() : list->items.front();
 }
-Result<Value> first(Runtime& r, const Value& input, const CallArgs& args) { return end_of(r, input, args, false); }
-Result<Value> last(Runtime& r, const Value& input, const CallArgs& args) { return end_of(r, input, args, true); }
+Result<Value> first(Runtime& r, const Value& input, const CallArgs& args) { return end_of(r, input, args, End::kFirst); }
+Result<Value> last(Runtime& r, const Value& input, const CallArgs& args) { return end_of(r, input, args, End::kLast); }
 
 Result<Value> as_list(Runtime& r, const Value& input, const CallArgs& args) {
   LATHE_TRY_VOID(bind(r, args, {}));
   LATHE_TRY(const ListPtr list, r.elements(input));
-  if (!list->tuple) return Value(list);
+  if (list->kind == ListKind::kList) return Value(list);
   return r.list(list->items);
 }
 
@@ -80,8 +82,11 @@ Result<Value> key_of(Runtime& r, const Value& element, const Key& of) {
   return key;
 }
 
+enum class Order : uint8_t { kAscending, kDescending };
+
 /// Order of `keys`: all numbers or all strings. Stable, so equal ones keep their order also when reversed.
-Result<std::vector<size_t>> sorted_order(Runtime& r, const std::vector<Value>& keys, bool descending) {
+Result<std::vector<size_t>> sorted_order(Runtime& r, const std::vector<Value>& keys, Order wanted) {
+  const bool descending = wanted == Order::kDescending;
   uint64_t work = 4 * keys.size();
   for (const Value& key : keys) {
     work += 2 * key.weight();
@@ -102,6 +107,8 @@ Result<std::vector<size_t>> sorted_order(Runtime& r, const std::vector<Value>& k
   return order;
 }
 
+Order order_of(const Value* reversed) { return reversed != nullptr && reversed->truthy() ? Order::kDescending : Order::kAscending; }
+
 Result<Value> sort(Runtime& r, const Value& input, const CallArgs& args) {
   LATHE_TRY(const auto bound, bind(r, args, {"reverse", "case_sensitive", "attribute"}));
   LATHE_TRY(const ListPtr list, r.elements(input));
@@ -111,7 +118,7 @@ Result<Value> sort(Runtime& r, const Value& input, const CallArgs& args) {
     LATHE_TRY(Value key, key_of(r, element, {.path = bound[2], .fold_case = fold}));
     keys.push_back(std::move(key));
   }
-  LATHE_TRY(const std::vector<size_t> order, sorted_order(r, keys, bound[0] != nullptr && bound[0]->truthy()));
+  LATHE_TRY(const std::vector<size_t> order, sorted_order(r, keys, order_of(bound[0])));
   std::vector<Value> sorted;
   sorted.reserve(order.size());
   for (const size_t i : order) sorted.push_back(list->items[i]);
@@ -134,10 +141,10 @@ Result<Value> dict_sort(Runtime& r, const Value& input, const CallArgs& args) {
     LATHE_TRY(Value key, key_of(r, by_value ? entry.second : entry.first, {.fold_case = fold}));
     keys.push_back(std::move(key));
   }
-  LATHE_TRY(const std::vector<size_t> order, sorted_order(r, keys, bound[2] != nullptr && bound[2]->truthy()));
+  LATHE_TRY(const std::vector<size_t> order, sorted_order(r, keys, order_of(bound[2])));
   std::vector<Value> sorted;
   for (const size_t i : order) {
-    LATHE_TRY(Value pair, r.list({dict->entries()[i].first, dict->entries()[i].second}, true));
+    LATHE_TRY(Value pair, r.list({dict->entries()[i].first, dict->entries()[i].second}, ListKind::kTuple));
     sorted.push_back(std::move(pair));
   }
   return r.list(std::move(sorted));
@@ -209,8 +216,12 @@ Result<Value> map(Runtime& r, const Value& input, const CallArgs& args) {
 /// select, reject (test, …) and selectattr, rejectattr (attribute, test, …); without a test: what is true.
 enum class By : uint8_t { kElement, kAttribute };
 enum class Keep : uint8_t { kWhatHolds, kWhatDoesNot };
-Result<Value> choose(Runtime& r, const Value& input, const CallArgs& args, By by, Keep keep) {
-  const bool by_attribute = by == By::kAttribute;
+struct Choice {
+  By by = By::kElement;
+  Keep keep = Keep::kWhatHolds;
+};
+Result<Value> choose(Runtime& r, const Value& input, const CallArgs& args, Choice choice) {
+  const bool by_attribute = choice.by == By::kAttribute;
   LATHE_TRY(const ListPtr list, elements_or_empty(r, input));
   const Value* attribute = nullptr;
   if (by_attribute) {
@@ -237,14 +248,16 @@ Result<Value> choose(Runtime& r, const Value& input, const CallArgs& args, By by
       LATHE_TRY(const Value result, test(r, key, rest));
       holds = result.truthy();
     }
-    if (holds == (keep == Keep::kWhatHolds)) kept.push_back(element);
+    if (holds == (choice.keep == Keep::kWhatHolds)) kept.push_back(element);
   }
   return r.list(std::move(kept));
 }
-Result<Value> select(Runtime& r, const Value& input, const CallArgs& args) { return choose(r, input, args, By::kElement, Keep::kWhatHolds); }
-Result<Value> reject(Runtime& r, const Value& input, const CallArgs& args) { return choose(r, input, args, By::kElement, Keep::kWhatDoesNot); }
-Result<Value> selectattr(Runtime& r, const Value& input, const CallArgs& args) { return choose(r, input, args, By::kAttribute, Keep::kWhatHolds); }
-Result<Value> rejectattr(Runtime& r, const Value& input, const CallArgs& args) { return choose(r, input, args, By::kAttribute, Keep::kWhatDoesNot); }
+Result<Value> select(Runtime& r, const Value& input, const CallArgs& args) { return choose(r, input, args, {}); }
+Result<Value> reject(Runtime& r, const Value& input, const CallArgs& args) { return choose(r, input, args, {.keep = Keep::kWhatDoesNot}); }
+Result<Value> selectattr(Runtime& r, const Value& input, const CallArgs& args) { return choose(r, input, args, {.by = By::kAttribute}); }
+Result<Value> rejectattr(Runtime& r, const Value& input, const CallArgs& args) {
+  return choose(r, input, args, {.by = By::kAttribute, .keep = Keep::kWhatDoesNot});
+}
 
 Result<Value> join(Runtime& r, const Value& input, const CallArgs& args) {
   LATHE_TRY(const auto bound, bind(r, args, {"d", "attribute"}));
@@ -275,7 +288,8 @@ Result<Value> sum(Runtime& r, const Value& input, const CallArgs& args) {
   return total;
 }
 
-Result<Value> extreme(Runtime& r, const Value& input, const CallArgs& args, bool largest) {
+enum class Extreme : uint8_t { kLeast, kMost };
+Result<Value> extreme(Runtime& r, const Value& input, const CallArgs& args, Extreme which) {
   LATHE_TRY(const auto bound, bind(r, args, {"case_sensitive", "attribute"}));
   LATHE_TRY(const ListPtr list, r.elements(input));
   if (list->items.empty()) return Value();
@@ -285,15 +299,15 @@ Result<Value> extreme(Runtime& r, const Value& input, const CallArgs& args, bool
   for (size_t i = 1; i < list->items.size(); ++i) {
     LATHE_TRY(Value key, key_of(r, list->items[i], {.path = bound[1], .fold_case = fold}));
     LATHE_TRY_VOID(r.charge(2));
-    LATHE_TRY(const bool better, largest ? r.before(best_key, key) : r.before(key, best_key));
+    LATHE_TRY(const bool better, which == Extreme::kMost ? r.before(best_key, key) : r.before(key, best_key));
     if (!better) continue;
     best = i;
     best_key = std::move(key);
   }
   return list->items[best];
 }
-Result<Value> min(Runtime& r, const Value& input, const CallArgs& args) { return extreme(r, input, args, false); }
-Result<Value> max(Runtime& r, const Value& input, const CallArgs& args) { return extreme(r, input, args, true); }
+Result<Value> min(Runtime& r, const Value& input, const CallArgs& args) { return extreme(r, input, args, Extreme::kLeast); }
+Result<Value> max(Runtime& r, const Value& input, const CallArgs& args) { return extreme(r, input, args, Extreme::kMost); }
 
 Result<Value> batch(Runtime& r, const Value& input, const CallArgs& args) {
   LATHE_TRY(const auto bound, bind(r, args, {"linecount", "fill_with"}));

@@ -102,7 +102,7 @@ Result<Value> escape(Runtime& r, const Value& input, const CallArgs& args) {
 Result<Value> format(Runtime& r, const Value& input, const CallArgs& args) {
   LATHE_TRY(const MarkedText text, r.text_of(input));
   if (!args.keyword.empty()) return r.fail("'format' takes no named arguments here");
-  LATHE_TRY(const Value values, r.list(args.positional, true));
+  LATHE_TRY(const Value values, r.list(args.positional, ListKind::kTuple));
   return format_percent(r, text, values);
 }
 

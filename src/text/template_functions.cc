@@ -152,7 +152,7 @@ Result<Value> call_function(Runtime& runtime, std::string_view name, const CallA
 
 Result<Value> format_percent(Runtime& runtime, const MarkedText& format, const Value& values) {
   const List* several = values.list();
-  const bool tuple = several != nullptr && several->tuple;
+  const bool tuple = several != nullptr && several->kind == ListKind::kTuple;
   size_t used = 0;
   MarkedText out;
   const std::string_view text = format.text;

@@ -320,7 +320,7 @@ Result<void> Interpreter::bind_rest(const MacroNode& macro, const CallArgs& args
   }
   if (macro.uses_varargs) {
     const size_t named = std::min(macro.parameters.size(), args.positional.size());
-    LATHE_TRY(Value value, list({args.positional.begin() + static_cast<ptrdiff_t>(named), args.positional.end()}, true));
+    LATHE_TRY(Value value, list({args.positional.begin() + static_cast<ptrdiff_t>(named), args.positional.end()}, ListKind::kTuple));
     set(kVarargsId, std::move(value));
   }
   return {};

@@ -55,8 +55,10 @@ Result<Value> split_method(Runtime& r, const MarkedText& self, const CallArgs& a
   return r.list(std::move(pieces));
 }
 
+enum class End : uint8_t { kStart, kEnd };
+
 /// startswith, endswith: one string or several in a tuple.
-Result<Value> has_end(Runtime& r, const MarkedText& self, const CallArgs& args, bool start) {
+Result<Value> has_end(Runtime& r, const MarkedText& self, const CallArgs& args, End end) {
   LATHE_TRY(const auto bound, bind(r, args, {"prefix"}));
   if (bound[0] == nullptr) return r.fail("the argument 'prefix' is missing");
   std::vector<Value> single{*bound[0]};
@@ -64,7 +66,7 @@ Result<Value> has_end(Runtime& r, const MarkedText& self, const CallArgs& args, 
   for (const Value& part : several == nullptr ? single : several->items) {
     LATHE_TRY(const MarkedText* text, string_argument(r, &part, "prefix"));
     LATHE_TRY_VOID(r.charge(1 + text->text.size() / 16));
-    if (start ? self.text.starts_with(text->text) : self.text.ends_with(text->text)) return Value(true);
+    if (end == End::kStart ? self.text.starts_with(text->text) : self.text.ends_with(text->text)) return Value(true);
   }
   return Value(false);
 }
@@ -79,14 +81,18 @@ Result<Value> replace_method(Runtime& r, const MarkedText& self, const CallArgs&
 
 enum class Hit : uint8_t { kFirst, kLast };
 enum class NoHit : uint8_t { kMinusOne, kError };
+struct Search {
+  Hit which = Hit::kFirst;
+  NoHit otherwise = NoHit::kMinusOne;
+};
 
 /// find, rfind, index: the position in code points.
-Result<Value> position(Runtime& r, const MarkedText& self, const CallArgs& args, Hit which, NoHit otherwise) {
+Result<Value> position(Runtime& r, const MarkedText& self, const CallArgs& args, Search search) {
   LATHE_TRY(const auto bound, bind(r, args, {"sub"}));
   LATHE_TRY(const MarkedText* part, string_argument(r, bound[0], "sub"));
   LATHE_TRY_VOID(r.charge_search(self.text, part->text));
   size_t hit = find_text(self.text, part->text);
-  if (which == Hit::kLast && hit != std::string::npos) {
+  if (search.which == Hit::kLast && hit != std::string::npos) {
     for (size_t next = hit; next != std::string::npos && !part->text.empty(); next = find_text(self.text, part->text, next + 1)) {
       LATHE_TRY_VOID(r.charge(kHitUnits + part->text.size()));  // hits may overlap, and each search looks at all of it
       hit = next;
@@ -95,7 +101,7 @@ Result<Value> position(Runtime& r, const MarkedText& self, const CallArgs& args,
   }
   LATHE_TRY_VOID(r.charge(hit == std::string::npos ? 0 : hit / 2));
   if (hit != std::string::npos) return Value::size(count_code_points(std::string_view(self.text).substr(0, hit)));
-  if (otherwise == NoHit::kError) return r.fail("the string has no '{}'", part->text.substr(0, 40));
+  if (search.otherwise == NoHit::kError) return r.fail("the string has no '{}'", part->text.substr(0, 40));
   return Value(int64_t{-1});
 }
 
@@ -128,13 +134,13 @@ Result<Value> join_method(Runtime& r, const MarkedText& self, const CallArgs& ar
   return r.string(std::move(out));
 }
 
-Result<Value> without_end(Runtime& r, const MarkedText& self, const CallArgs& args, bool start) {
+Result<Value> without_end(Runtime& r, const MarkedText& self, const CallArgs& args, End end) {
   LATHE_TRY(const auto bound, bind(r, args, {"prefix"}));
   LATHE_TRY(const MarkedText* part, string_argument(r, bound[0], "prefix"));
   const size_t size = self.text.size();
   const size_t cut = part->text.size();
-  if (start && self.text.starts_with(part->text)) return r.string(substring(self, cut, size));
-  if (!start && self.text.ends_with(part->text)) return r.string(substring(self, 0, size - cut));
+  if (end == End::kStart && self.text.starts_with(part->text)) return r.string(substring(self, cut, size));
+  if (end == End::kEnd && self.text.ends_with(part->text)) return r.string(substring(self, 0, size - cut));
   return r.string(self);
 }
 
@@ -158,10 +164,10 @@ struct NamedMethod {
 constexpr NamedMethod kStringMethods[] = {
     {"capitalize", [](Runtime& r, const MarkedText& s, const CallArgs& a) { return cased(r, s, a, Case::kCapitalize); }},
     {"count", count_method},
-    {"endswith", [](Runtime& r, const MarkedText& s, const CallArgs& a) { return has_end(r, s, a, false); }},
-    {"find", [](Runtime& r, const MarkedText& s, const CallArgs& a) { return position(r, s, a, Hit::kFirst, NoHit::kMinusOne); }},
+    {"endswith", [](Runtime& r, const MarkedText& s, const CallArgs& a) { return has_end(r, s, a, End::kEnd); }},
+    {"find", [](Runtime& r, const MarkedText& s, const CallArgs& a) { return position(r, s, a, {}); }},
     {"format", [](Runtime& r, const MarkedText& s, const CallArgs& a) { return format_braces(r, s, a); }},
-    {"index", [](Runtime& r, const MarkedText& s, const CallArgs& a) { return position(r, s, a, Hit::kFirst, NoHit::kError); }},
+    {"index", [](Runtime& r, const MarkedText& s, const CallArgs& a) { return position(r, s, a, {.otherwise = NoHit::kError}); }},
     {"isalnum", [](Runtime& r, const MarkedText& s,
                    const CallArgs& a) { return all_characters(r, s, a, [](char32_t p) { return is_digit(p) || is_letter(p); }); }},
     {"isalpha", [](Runtime& r, const MarkedText& s, const CallArgs& a) { return all_characters(r, s, a, is_letter); }},
@@ -172,10 +178,10 @@ constexpr NamedMethod kStringMethods[] = {
     {"join", join_method},
     {"lower", [](Runtime& r, const MarkedText& s, const CallArgs& a) { return cased(r, s, a, Case::kLower); }},
     {"lstrip", [](Runtime& r, const MarkedText& s, const CallArgs& a) { return stripped(r, s, a, Side::kLeft); }},
-    {"removeprefix", [](Runtime& r, const MarkedText& s, const CallArgs& a) { return without_end(r, s, a, true); }},
-    {"removesuffix", [](Runtime& r, const MarkedText& s, const CallArgs& a) { return without_end(r, s, a, false); }},
+    {"removeprefix", [](Runtime& r, const MarkedText& s, const CallArgs& a) { return without_end(r, s, a, End::kStart); }},
+    {"removesuffix", [](Runtime& r, const MarkedText& s, const CallArgs& a) { return without_end(r, s, a, End::kEnd); }},
     {"replace", replace_method},
-    {"rfind", [](Runtime& r, const MarkedText& s, const CallArgs& a) { return position(r, s, a, Hit::kLast, NoHit::kMinusOne); }},
+    {"rfind", [](Runtime& r, const MarkedText& s, const CallArgs& a) { return position(r, s, a, {.which = Hit::kLast}); }},
     {"rsplit", [](Runtime& r, const MarkedText& s, const CallArgs& a) { return split_method(r, s, a, Splitting::From::kRight); }},
     {"rstrip", [](Runtime& r, const MarkedText& s, const CallArgs& a) { return stripped(r, s, a, Side::kRight); }},
     {"split", [](Runtime& r, const MarkedText& s, const CallArgs& a) { return split_method(r, s, a, Splitting::From::kLeft); }},
@@ -189,7 +195,7 @@ constexpr NamedMethod kStringMethods[] = {
        for (MarkedText& line : texts) lines.emplace_back(std::move(line));
        return r.list(std::move(lines));
      }},
-    {"startswith", [](Runtime& r, const MarkedText& s, const CallArgs& a) { return has_end(r, s, a, true); }},
+    {"startswith", [](Runtime& r, const MarkedText& s, const CallArgs& a) { return has_end(r, s, a, End::kStart); }},
     {"strip", [](Runtime& r, const MarkedText& s, const CallArgs& a) { return stripped(r, s, a, Side::kBoth); }},
     {"title", [](Runtime& r, const MarkedText& s, const CallArgs& a) { return cased(r, s, a, Case::kTitle); }},
     {"upper", [](Runtime& r, const MarkedText& s, const CallArgs& a) { return cased(r, s, a, Case::kUpper); }},
@@ -220,7 +226,7 @@ Result<Value> dict_method(Runtime& r, const Value& self, std::string_view name, 
   out.reserve(dict.size());
   for (const auto& [key, value] : dict.entries()) {
     if (name == "items") {
-      LATHE_TRY(Value pair, r.list({key, value}, true));
+      LATHE_TRY(Value pair, r.list({key, value}, ListKind::kTuple));
       out.push_back(std::move(pair));
     } else {
       out.push_back(name == "keys" ? key : value);

@@ -73,7 +73,7 @@ class Runtime {
   /// Checked constructors: pay for the value, refuse what is too large or too deep.
   Result<Value> string(MarkedText text);
   Result<Value> data_string(std::string text) { return string(MarkedText{.text = std::move(text), .literal = {}}); }
-  Result<Value> list(std::vector<Value> items, bool tuple = false);
+  Result<Value> list(std::vector<Value> items, ListKind kind = ListKind::kList);
   Result<Value> dict(Dict dict);
 
   /// str(value) with marks.

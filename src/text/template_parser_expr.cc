@@ -83,7 +83,7 @@ Result<ExprPtr> parse_group(State& s) {
   bool comma = false;
   LATHE_TRY(std::vector<ExprPtr> items, parse_items(s, ")", &comma));
   if (items.size() == 1 && !comma) return std::move(items[0]);
-  return make(ListNode{.items = std::move(items), .tuple = true});
+  return make(ListNode{.items = std::move(items), .kind = ListKind::kTuple});
 }
 
 Result<ExprPtr> parse_primary(State& s) {
@@ -103,7 +103,7 @@ Result<ExprPtr> parse_primary(State& s) {
       if (s.skip_operator("(")) return parse_group(s);
       if (s.skip_operator("[")) {
         LATHE_TRY(std::vector<ExprPtr> items, parse_items(s, "]"));
-        return make(ListNode{.items = std::move(items), .tuple = false});
+        return make(ListNode{.items = std::move(items)});
       }
       if (s.skip_operator("{")) return parse_dict(s);
       break;
@@ -260,20 +260,21 @@ Result<void> parse_filters_and_tests(State& s, ExprPtr& base) {
   }
 }
 
-Result<ExprPtr> parse_unary(State& s, bool with_filters) {
+enum class Behind : uint8_t { kAll, kNoFilters };
+Result<ExprPtr> parse_unary(State& s, Behind behind) {
   ExprPtr expr;
   if (s.is_operator("-") || s.is_operator("+")) {
     const Nest nest(s);
     LATHE_TRY_VOID(nest.check());
     UnaryNode node;
     node.op = s.next().text == "-" ? UnaryOp::kMinus : UnaryOp::kPlus;
-    LATHE_TRY(node.operand, parse_unary(s, false));
+    LATHE_TRY(node.operand, parse_unary(s, Behind::kNoFilters));
     expr = make(std::move(node));
   } else {
     LATHE_TRY(expr, parse_primary(s));
     LATHE_TRY_VOID(parse_postfix(s, expr));
   }
-  if (with_filters) LATHE_TRY_VOID(parse_filters_and_tests(s, expr));
+  if (behind == Behind::kAll) LATHE_TRY_VOID(parse_filters_and_tests(s, expr));
   return expr;
 }
 
@@ -305,7 +306,7 @@ bool take_operator(State& s, Op& op, std::initializer_list<std::pair<std::string
 /// Unlike Python, Jinja2 takes powers from left to right and signs first.
 Result<ExprPtr> parse_power(State& s) {
   return parse_chain<ArithmeticNode>(
-      s, [](State& t) { return parse_unary(t, true); }, [](State& t, Op& op) { return take_operator(t, op, {{"**", Op::kPower}}); });
+      s, [](State& t) { return parse_unary(t, Behind::kAll); }, [](State& t, Op& op) { return take_operator(t, op, {{"**", Op::kPower}}); });
 }
 
 Result<ExprPtr> parse_product(State& s) {
@@ -358,11 +359,11 @@ Result<ExprPtr> parse_not(State& s) {
 }
 
 template <class Operand>
-Result<ExprPtr> parse_logic(State& s, std::string_view word, bool all, Operand operand) {
+Result<ExprPtr> parse_logic(State& s, std::string_view word, Operand operand) {
   LATHE_TRY(ExprPtr first, operand(s));
   if (!s.is_name(word)) return first;
   LogicNode node;
-  node.all = all;
+  node.all = word == "and";
   node.operands.push_back(std::move(first));
   while (s.skip_name(word)) {
     LATHE_TRY(ExprPtr right, operand(s));
@@ -372,7 +373,7 @@ Result<ExprPtr> parse_logic(State& s, std::string_view word, bool all, Operand o
 }
 
 Result<ExprPtr> parse_or(State& s) {
-  return parse_logic(s, "or", false, [](State& t) { return parse_logic(t, "and", true, parse_not); });
+  return parse_logic(s, "or", [](State& t) { return parse_logic(t, "and", parse_not); });
 }
 
 }  // namespace
@@ -405,7 +406,7 @@ Result<ExprPtr> parse_expression_or_tuple(ParserState& state) {
   LATHE_TRY(ExprPtr first, parse_expression(state));
   if (!state.is_operator(",")) return first;
   ListNode node;
-  node.tuple = true;
+  node.kind = ListKind::kTuple;
   node.items.push_back(std::move(first));
   while (state.skip_operator(",")) {
     const TokenKind kind = state.peek().kind;

@@ -28,9 +28,9 @@ Result<Value> Runtime::string(MarkedText text) {
   return Value(std::move(text));
 }
 
-Result<Value> Runtime::list(std::vector<Value> items, bool tuple) {
+Result<Value> Runtime::list(std::vector<Value> items, ListKind kind) {
   LATHE_TRY_VOID(charge(8 + 2 * items.size()));
-  Value value = Value::list(std::move(items), tuple);
+  Value value = Value::list(std::move(items), kind);
   if (value.depth() > kValueDepthMax) return error(Code::kResourceExhausted, fmt::format("a value nested deeper than {} levels", kValueDepthMax));
   return value;
 }
@@ -297,7 +297,7 @@ Result<Value> repeat(Runtime& runtime, const Value& value, int64_t count) {
     LATHE_TRY_VOID(runtime.charge(2 * times * list.items.size()));
     for (uint64_t i = 0; i < times; ++i) items.insert(items.end(), list.items.begin(), list.items.end());
   }
-  return runtime.list(std::move(items), list.tuple);
+  return runtime.list(std::move(items), list.kind);
 }
 
 }  // namespace
@@ -316,11 +316,11 @@ Result<Value> arithmetic(Runtime& runtime, Op op, const Value& a, const Value& b
     append(out, *b.string());
     return runtime.string(std::move(out));
   }
-  if (op == Op::kAdd && a.list() != nullptr && b.list() != nullptr && a.list()->tuple == b.list()->tuple) {
+  if (op == Op::kAdd && a.list() != nullptr && b.list() != nullptr && a.list()->kind == b.list()->kind) {
     LATHE_TRY_VOID(runtime.charge(a.list()->items.size() + b.list()->items.size()));
     std::vector<Value> items = a.list()->items;
     items.insert(items.end(), b.list()->items.begin(), b.list()->items.end());
-    return runtime.list(std::move(items), a.list()->tuple);
+    return runtime.list(std::move(items), a.list()->kind);
   }
   if (op == Op::kModulo && a.string() != nullptr) return format_percent(runtime, *a.string(), b);
   if (op == Op::kMultiply) {
@@ -337,7 +337,9 @@ Result<Value> arithmetic(Runtime& runtime, Op op, const Value& a, const Value& b
 Result<Value> replaced(Runtime& runtime, const MarkedText& text, const Replacement& what) {
   LATHE_TRY_VOID(runtime.charge_search(text.text, what.from));
   MarkedText out;
-  switch (replace_text(out, text, what, runtime.bytes_max(), [&](uint64_t units) { return runtime.pay(units); })) {
+  Replacement limited = what;
+  limited.bytes_max = runtime.bytes_max();
+  switch (replace_text(out, text, limited, [&](uint64_t units) { return runtime.pay(units); })) {
     case Replaced::kTooLarge: return runtime.too_large();
     case Replaced::kNotPaid: return runtime.out_of_budget();
     case Replaced::kDone: break;

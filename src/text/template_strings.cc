@@ -145,8 +145,8 @@ size_t find_text(std::string_view text, std::string_view needle, size_t from) {
   }
 }
 
-Replaced replace_text(MarkedText& out, const MarkedText& text, const Replacement& what, size_t bytes_max, Pay pay) {
-  const auto& [from, to, count_max] = what;
+Replaced replace_text(MarkedText& out, const MarkedText& text, const Replacement& what, Pay pay) {
+  const auto& [from, to, count_max, bytes_max] = what;
   const uint64_t hit_units = kHitUnits + from.size() / 8 + to.text.size() / 8 + to.literal.size();
   size_t at = 0;
   for (int64_t count = 0; count_max < 0 || count < count_max; ++count) {

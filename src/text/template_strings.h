@@ -46,9 +46,10 @@ struct Replacement {
   std::string_view from;
   const MarkedText& to;
   int64_t count_max = -1;  ///< < 0: all
+  size_t bytes_max = SIZE_MAX;
 };
 /// Python's str.replace. kTooLarge if the result exceeds `bytes_max`.
-Replaced replace_text(MarkedText& out, const MarkedText& text, const Replacement& what, size_t bytes_max, Pay pay);
+Replaced replace_text(MarkedText& out, const MarkedText& text, const Replacement& what, Pay pay);
 struct Splitting {
   std::string_view separator;  ///< empty: runs of whitespace
   int64_t count_max = -1;      ///< < 0: all

@@ -41,13 +41,14 @@ void append_quoted(std::string& out, std::string_view text) {
 }
 
 bool append_repr_list(std::string& out, const List& list, size_t bytes_max) {
-  out += list.tuple ? '(' : '[';
+  const bool tuple = list.kind == ListKind::kTuple;
+  out += tuple ? '(' : '[';
   for (size_t i = 0; i < list.items.size(); ++i) {
     if (i > 0) out += ", ";
     if (!append_repr(out, list.items[i], bytes_max)) return false;
   }
-  if (list.tuple && list.items.size() == 1) out += ',';
-  out += list.tuple ? ')' : ']';
+  if (tuple && list.items.size() == 1) out += ',';
+  out += tuple ? ')' : ']';
   return true;
 }
 

@@ -14,7 +14,7 @@ uint64_t add_weights(uint64_t a, uint64_t b) { return a > UINT64_MAX - b ? UINT6
 
 bool lists_equal(const List& a, const List& b) {
   if (&a == &b) return true;
-  return a.tuple == b.tuple && std::equal(a.items.begin(), a.items.end(), b.items.begin(), b.items.end(), equal);
+  return a.kind == b.kind && std::equal(a.items.begin(), a.items.end(), b.items.begin(), b.items.end(), equal);
 }
 
 bool dicts_equal(const Dict& a, const Dict& b) {
@@ -86,14 +86,14 @@ Value Value::literal_string(std::string text) {
   return Value(std::move(marked));
 }
 
-Value Value::list(std::vector<Value> items, bool tuple) {
+Value Value::list(std::vector<Value> items, ListKind kind) {
   uint32_t depth = 0;
   uint64_t weight = 1;
   for (const Value& item : items) {
     depth = std::max(depth, item.depth());
     weight = add_weights(weight, item.weight());
   }
-  return Value(std::make_shared<const List>(List{.items = std::move(items), .tuple = tuple, .depth = depth + 1, .weight = weight}));
+  return Value(std::make_shared<const List>(List{.items = std::move(items), .kind = kind, .depth = depth + 1, .weight = weight}));
 }
 
 double Value::as_double() const {
@@ -160,7 +160,7 @@ bool less(const Value& a, const Value& b, bool& comparable) {
   }
   // Bytes of UTF-8 order as their code points do.
   if (a.string() != nullptr && b.string() != nullptr) return a.string()->text < b.string()->text;
-  if (a.list() != nullptr && b.list() != nullptr && a.list()->tuple == b.list()->tuple) {
+  if (a.list() != nullptr && b.list() != nullptr && a.list()->kind == b.list()->kind) {
     const auto& x = a.list()->items;
     const auto& y = b.list()->items;
     for (size_t i = 0; i < std::min(x.size(), y.size()); ++i) {

@@ -26,6 +26,8 @@ struct Callable;
 struct MacroNode;
 struct Scope;
 
+enum class ListKind : uint8_t { kList, kTuple };
+
 struct Undefined {
   const std::string* name = nullptr;  ///< what was looked up, for messages; lives as long as the program
 };
@@ -57,7 +59,7 @@ class Value {
   /// A string from data (no byte literal), or one written in the template (every byte literal).
   static Value data_string(std::string text);
   static Value literal_string(std::string text);
-  static Value list(std::vector<Value> items, bool tuple = false);
+  static Value list(std::vector<Value> items, ListKind kind = ListKind::kList);
   static Value dict(Dict dict);
   static Value size(size_t n) { return Value(static_cast<int64_t>(n)); }
 
@@ -109,7 +111,7 @@ class Value {
 /// List or tuple (printed differently, otherwise the same).
 struct List {
   std::vector<Value> items;
-  bool tuple = false;
+  ListKind kind = ListKind::kList;
   uint32_t depth = 1;   ///< levels of lists and dicts below and including this one
   uint64_t weight = 1;  ///< see Value::weight
 };

@@ -43,8 +43,7 @@ Result<void> check_size(std::string_view text) {
 }  // namespace
 
 struct Tokenizer::Encoding {
-  Encoding(size_t text_bytes, bool guard_added) : guard(guard_added), bpe(text_bytes) {}
-  bool guard;
+  Encoding(size_t text_bytes, Bpe::Guard guard) : bpe(text_bytes, guard) {}
   std::vector<TokenId> ids;
   std::optional<Error> error;
   Pretokenizer::Scratch pieces;
@@ -53,7 +52,7 @@ struct Tokenizer::Encoding {
 
 Result<std::vector<TokenId>> Tokenizer::encode(std::string_view text) const {
   LATHE_TRY_VOID(check_size(text));
-  return encode_text(repair(text, ""), false);
+  return encode_text(repair(text, ""), Bpe::Guard::kOff);
 }
 
 Result<std::vector<TokenId>> Tokenizer::encode_marked(std::string_view text, std::span<const LiteralSpan> literal) const {
@@ -68,10 +67,10 @@ Result<std::vector<TokenId>> Tokenizer::encode_marked(std::string_view text, std
     std::fill(marks.begin() + static_cast<std::ptrdiff_t>(span.begin), marks.begin() + static_cast<std::ptrdiff_t>(span.end), '\1');
     done = span.end;
   }
-  return encode_text(repair(text, std::move(marks)), true);
+  return encode_text(repair(text, std::move(marks)), Bpe::Guard::kOn);
 }
 
-Result<std::vector<TokenId>> Tokenizer::encode_text(const NormalText& text, bool guard) const {
+Result<std::vector<TokenId>> Tokenizer::encode_text(const NormalText& text, Bpe::Guard guard) const {
   Encoding run(text.text.size(), guard);
   encode_raw(run, text.text, text.literal);
   if (run.error) return tl::unexpected<Error>(*std::move(run.error));
@@ -109,7 +108,7 @@ void Tokenizer::encode_normal(Encoding& run, std::string_view text, std::string_
 }
 
 void Tokenizer::encode_piece_text(Encoding& run, std::string_view text) const {
-  auto split = pretokenizer_.split(text, run.pieces, [&](std::string_view piece) { bpe_.encode(piece, run.guard, run.bpe, run.ids); });
+  auto split = pretokenizer_.split(text, run.pieces, [&](std::string_view piece) { bpe_.encode(piece, run.bpe, run.ids); });
   if (!split) run.error = std::move(split).error();
 }
 

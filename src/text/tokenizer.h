@@ -84,7 +84,7 @@ class Tokenizer {
   bool contains(TokenId id) const { return id >= 0 && static_cast<size_t>(id) < tokens_.size(); }
 
   friend class TokenizerLoader;
-  Result<std::vector<TokenId>> encode_text(const NormalText& text, bool guard) const;
+  Result<std::vector<TokenId>> encode_text(const NormalText& text, Bpe::Guard guard) const;
   void encode_raw(Encoding& run, std::string_view text, std::string_view literal) const;
   void encode_normal(Encoding& run, std::string_view text, std::string_view literal) const;
   void encode_piece_text(Encoding& run, std::string_view text) const;

@@ -32,7 +32,7 @@ uint8_t combining_rank(char32_t code) {
   return code <= std::prev(it)->last ? std::prev(it)->rank : uint8_t{0};
 }
 
-void decompose(char32_t code, bool compatible, std::u32string& out) {
+void decompose(char32_t code, Form form, std::u32string& out) {
   if (code >= kSyllableBase && code < kSyllableBase + kSyllables) {
     const char32_t index = code - kSyllableBase;
     out.push_back(kLeadBase + index / (kVowels * kTails));
@@ -40,7 +40,7 @@ void decompose(char32_t code, bool compatible, std::u32string& out) {
     if (index % kTails != 0) out.push_back(kTailBase + index % kTails);
     return;
   }
-  const Decomposition* entry = compatible ? find_decomposition(kCompatibleDecompositions, code) : nullptr;
+  const Decomposition* entry = form == Form::kNfkc || form == Form::kNfkd ? find_decomposition(kCompatibleDecompositions, code) : nullptr;
   if (entry == nullptr) entry = find_decomposition(kCanonicalDecompositions, code);
   if (entry == nullptr) {
     out.push_back(code);
@@ -103,7 +103,7 @@ void compose(const std::vector<Ranked>& run, std::u32string& out) {
 /// The form of a run of characters, appended to `out`.
 void normalize_codes(std::u32string_view codes, Form form, std::string& out) {
   std::u32string expanded;
-  for (const char32_t code : codes) decompose(code, form == Form::kNfkc || form == Form::kNfkd, expanded);
+  for (const char32_t code : codes) decompose(code, form, expanded);
   std::vector<Ranked> run;
   run.reserve(expanded.size());
   for (const char32_t code : expanded) run.emplace_back(code, combining_rank(code));

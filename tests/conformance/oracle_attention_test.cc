@@ -279,7 +279,7 @@ TEST(Oracle, PooledKeysOfAWholeSequence) {
   const View k = b.in(DType::kF32, {14, kWidth}, cases::normal(1, 2)), gate = b.in(DType::kF32, {14, kWidth}), w = b.in(DType::kF32, {kWidth}),
              bias = b.in(DType::kF32, {kWidth}), ape = b.in(DType::kF32, {4, kWidth}), ring = b.inout(DType::kF32, {1, 3, 2, kWidth}),
              slot = b.indices({0});
-  const Paged keys = b.paged(DType::kF32, kWidth, 1, 4, 2, true);
+  const Paged keys = b.paged({.dtype = DType::kF32, .width = kWidth, .sequences = 1, .rows = 4, .block_rows = 2, .written = true});
   for (const auto& [c0, c1] : std::vector<std::pair<int64_t, int64_t>>{{0, 5}, {5, 6}, {6, 14}}) {
     auto& p = b.make<IndexKeysParams>();
     p.k = k.rows(c0, c1), p.gate = gate.rows(c0, c1), p.norm_weight = w, p.norm_bias = bias, p.eps = 1e-6f, p.ape = ape, p.ring = ring, p.slot = slot,

@@ -12,7 +12,15 @@ constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 /// Writes a special value into element (t, c) of a float view.
 void put(const View& view, int64_t t, int64_t c, double value) { view.f32()[t * view.step(0) + c] = static_cast<float>(value); }
 
-void embed_case(std::vector<Case>& out, const char* name, DType dtype, int64_t tokens, int64_t width, bool images) {
+struct EmbedCase {
+  const char* name;
+  DType dtype;
+  int64_t tokens, width;
+  bool images = false;
+};
+
+void embed_case(std::vector<Case>& out, const EmbedCase& of) {
+  const auto [name, dtype, tokens, width, images] = of;
   out.push_back({.op = OpId::kEmbed, .name = name, .build = [=](Problem& b) {
                    auto& p = b.make<EmbedParams>();
                    std::vector<int32_t> ids;
@@ -36,13 +44,25 @@ void elementwise_nonfinite(const View& view) {
   put(view, 1, 0, kNaN), put(view, 1, 1, kInf), put(view, 1, 2, -kInf), put(view, 0, 3, kNaN);
 }
 
-void add_case(std::vector<Case>& out, const char* name, int64_t tokens, int64_t width, int alias, bool special) {
+/// The output is an input.
+enum class InPlace : uint8_t { kNo, kFirst, kSecond };
+struct Elementwise {
+  const char* name;
+  int64_t tokens, width;
+  InPlace in_place = InPlace::kNo;
+  bool special = false;  ///< values that are not finite
+  float limit = 10;      ///< of swiglu
+};
+
+void add_case(std::vector<Case>& out, const Elementwise& of) {
+  const auto [name, tokens, width, in_place, special, limit] = of;
   out.push_back({.op = OpId::kAdd, .name = name, .build = [=](Problem& b) {
                    auto& p = b.make<AddParams>();
-                   p.a = alias == 1 ? b.inout(DType::kF32, {tokens, width}, normal(), 2) : b.in(DType::kF32, {tokens, width}, normal(), 2);
-                   p.b = alias == 2 ? b.inout(DType::kF32, {tokens, width}) : b.in(DType::kF32, {tokens, width});
+                   p.a = in_place == InPlace::kFirst ? b.inout(DType::kF32, {tokens, width}, normal(), 2)
+                                                     : b.in(DType::kF32, {tokens, width}, normal(), 2);
+                   p.b = in_place == InPlace::kSecond ? b.inout(DType::kF32, {tokens, width}) : b.in(DType::kF32, {tokens, width});
                    if (special) elementwise_nonfinite(p.a);
-                   p.out = alias == 1 ? p.a : (alias == 2 ? p.b : b.out(DType::kF32, {tokens, width}, 1));
+                   p.out = in_place == InPlace::kFirst ? p.a : (in_place == InPlace::kSecond ? p.b : b.out(DType::kF32, {tokens, width}, 1));
                  }});
 }
 
@@ -94,7 +114,9 @@ void norm_cases(std::vector<Case>& out) {
   norm_case<Params>(out, {.name = "no_rows", .tokens = 0, .width = 64});
 }
 
-void gelu_case(std::vector<Case>& out, const char* name, int64_t tokens, int64_t width, bool alias, bool special) {
+void gelu_case(std::vector<Case>& out, const Elementwise& of) {
+  const auto [name, tokens, width, in_place, special, limit] = of;
+  const bool alias = in_place == InPlace::kFirst;
   out.push_back({.op = OpId::kGelu,
                  .name = name,
                  .build =
@@ -107,17 +129,20 @@ void gelu_case(std::vector<Case>& out, const char* name, int64_t tokens, int64_t
                  .tolerance = {.relative = 32 * kUnit, .absolute = 9 * 4 * kUnit, .same_class = special}});
 }
 
-void swiglu_case(std::vector<Case>& out, const char* name, int64_t tokens, int64_t width, float limit, int alias, bool special) {
+void swiglu_case(std::vector<Case>& out, const Elementwise& of) {
+  const auto [name, tokens, width, in_place, special, limit] = of;
   out.push_back({.op = OpId::kSwiglu,
                  .name = name,
                  .build =
                      [=](Problem& b) {
                        auto& p = b.make<SwigluParams>();
-                       p.gate = alias == 1 ? b.inout(DType::kF32, {tokens, width}, normal(3)) : b.in(DType::kF32, {tokens, width}, normal(3), 3);
-                       p.up = alias == 2 ? b.inout(DType::kF32, {tokens, width}, normal(3)) : b.in(DType::kF32, {tokens, width}, normal(3), 5);
+                       p.gate = in_place == InPlace::kFirst ? b.inout(DType::kF32, {tokens, width}, normal(3))
+                                                            : b.in(DType::kF32, {tokens, width}, normal(3), 3);
+                       p.up = in_place == InPlace::kSecond ? b.inout(DType::kF32, {tokens, width}, normal(3))
+                                                           : b.in(DType::kF32, {tokens, width}, normal(3), 5);
                        p.limit = limit;
                        if (special) elementwise_nonfinite(p.gate), put(p.up, 2, 0, kNaN), put(p.up, 2, 1, kInf), put(p.gate, 0, 0, -1e4);
-                       p.out = alias == 1 ? p.gate : (alias == 2 ? p.up : b.out(DType::kF32, {tokens, width}, 1));
+                       p.out = in_place == InPlace::kFirst ? p.gate : (in_place == InPlace::kSecond ? p.up : b.out(DType::kF32, {tokens, width}, 1));
                      },
                  .tolerance = {.relative = 64 * kUnit, .absolute = 1e-35, .same_class = special}});
 }
@@ -125,10 +150,10 @@ void swiglu_case(std::vector<Case>& out, const char* name, int64_t tokens, int64
 }  // namespace
 
 void add_basic_cases(std::vector<Case>& out) {
-  embed_case(out, "f32", DType::kF32, 5, 33, false);
-  embed_case(out, "bf16_images", DType::kBF16, 7, 40, true);
-  embed_case(out, "f16", DType::kF16, 3, 17, false);
-  embed_case(out, "no_rows", DType::kBF16, 0, 16, false);
+  embed_case(out, {.name = "f32", .dtype = DType::kF32, .tokens = 5, .width = 33});
+  embed_case(out, {.name = "bf16_images", .dtype = DType::kBF16, .tokens = 7, .width = 40, .images = true});
+  embed_case(out, {.name = "f16", .dtype = DType::kF16, .tokens = 3, .width = 17});
+  embed_case(out, {.name = "no_rows", .dtype = DType::kBF16, .tokens = 0, .width = 16});
   for (const auto& list : std::vector<std::pair<const char*, std::vector<int32_t>>>{{"repeats", {5, 0, 0, 3, 5, 1, 2}}, {"none", {}}}) {
     out.push_back({.op = OpId::kGatherRows, .name = list.first, .build = [rows = list.second](Problem& b) {
                      auto& p = b.make<GatherRowsParams>();
@@ -138,26 +163,26 @@ void add_basic_cases(std::vector<Case>& out) {
                      p.out = b.out(DType::kF32, {n, 35}, 2);
                    }});
   }
-  add_case(out, "width_1", 3, 1, 0, false);
-  add_case(out, "width_100", 4, 100, 0, false);
-  add_case(out, "in_place_a", 3, 33, 1, false);
-  add_case(out, "in_place_b", 3, 31, 2, false);
-  add_case(out, "nonfinite", 2, 19, 0, true);
-  add_case(out, "no_rows", 0, 16, 0, false);
+  add_case(out, {.name = "width_1", .tokens = 3, .width = 1});
+  add_case(out, {.name = "width_100", .tokens = 4, .width = 100});
+  add_case(out, {.name = "in_place_a", .tokens = 3, .width = 33, .in_place = InPlace::kFirst});
+  add_case(out, {.name = "in_place_b", .tokens = 3, .width = 31, .in_place = InPlace::kSecond});
+  add_case(out, {.name = "nonfinite", .tokens = 2, .width = 19, .special = true});
+  add_case(out, {.name = "no_rows", .tokens = 0, .width = 16});
   norm_cases<RmsNormParams>(out);
   norm_cases<LayerNormParams>(out);
-  gelu_case(out, "width_1", 3, 1, false, false);
-  gelu_case(out, "width_203", 5, 203, false, false);
-  gelu_case(out, "in_place", 3, 48, true, false);
-  gelu_case(out, "nonfinite", 2, 21, false, true);
-  gelu_case(out, "no_rows", 0, 16, false, false);
-  swiglu_case(out, "width_1", 3, 1, 10, 0, false);
-  swiglu_case(out, "width_130", 4, 130, 10, 0, false);
-  swiglu_case(out, "clamped", 3, 77, 1, 0, false);
-  swiglu_case(out, "in_place_gate", 3, 48, 2, 1, false);
-  swiglu_case(out, "in_place_up", 3, 47, 2, 2, false);
-  swiglu_case(out, "nonfinite", 3, 37, 10, 0, true);
-  swiglu_case(out, "no_rows", 0, 32, 10, 0, false);
+  gelu_case(out, {.name = "width_1", .tokens = 3, .width = 1});
+  gelu_case(out, {.name = "width_203", .tokens = 5, .width = 203});
+  gelu_case(out, {.name = "in_place", .tokens = 3, .width = 48, .in_place = InPlace::kFirst});
+  gelu_case(out, {.name = "nonfinite", .tokens = 2, .width = 21, .special = true});
+  gelu_case(out, {.name = "no_rows", .tokens = 0, .width = 16});
+  swiglu_case(out, {.name = "width_1", .tokens = 3, .width = 1});
+  swiglu_case(out, {.name = "width_130", .tokens = 4, .width = 130});
+  swiglu_case(out, {.name = "clamped", .tokens = 3, .width = 77, .limit = 1});
+  swiglu_case(out, {.name = "in_place_gate", .tokens = 3, .width = 48, .in_place = InPlace::kFirst, .limit = 2});
+  swiglu_case(out, {.name = "in_place_up", .tokens = 3, .width = 47, .in_place = InPlace::kSecond, .limit = 2});
+  swiglu_case(out, {.name = "nonfinite", .tokens = 3, .width = 37, .special = true});
+  swiglu_case(out, {.name = "no_rows", .tokens = 0, .width = 32});
 }
 
 }  // namespace lathe::ops::cases

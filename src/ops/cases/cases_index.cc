@@ -28,7 +28,12 @@ void latents_case(std::vector<Case>& out, const Latents& c) {
                      [c](Problem& b) {
                        auto& p = b.make<WriteLatentsParams>();
                        p.x = b.in(DType::kF32, {c.batch.tokens(), c.width}, normal(), 3);
-                       p.pool = b.paged(c.pool, c.width, static_cast<int64_t>(c.batch.rows.size()), furthest(c.batch), c.block_rows, true);
+                       p.pool = b.paged({.dtype = c.pool,
+                                         .width = c.width,
+                                         .sequences = static_cast<int64_t>(c.batch.rows.size()),
+                                         .rows = furthest(c.batch),
+                                         .block_rows = c.block_rows,
+                                         .written = true});
                        p.batch = b.ragged(c.batch);
                        if (c.batch.tokens() > 1) p.x.f32()[p.x.step(0)] = std::numeric_limits<float>::quiet_NaN();
                      },
@@ -61,7 +66,12 @@ void keys_case(std::vector<Case>& out, const Keys& c) {
                        std::vector<int32_t> slots;
                        for (int64_t s = 0; s < sequences; ++s) slots.push_back(static_cast<int32_t>(sequences - s));
                        p.slot = b.indices(slots, {sequences});
-                       p.keys = b.paged(c.keys, c.width, sequences, furthest(c.batch) / c.pool + 1, 4, true);
+                       p.keys = b.paged({.dtype = c.keys,
+                                         .width = c.width,
+                                         .sequences = sequences,
+                                         .rows = furthest(c.batch) / c.pool + 1,
+                                         .block_rows = 4,
+                                         .written = true});
                        p.batch = b.ragged(c.batch);
                        if (c.nonfinite) p.k.f32()[2 * p.k.step(0)] = std::numeric_limits<float>::quiet_NaN();
                      },
@@ -150,7 +160,7 @@ void select_case(std::vector<Case>& out, const Select& c) {
                   const int64_t all = furthest(c.batch) / c.kpool;
                   p.q = b.in(DType::kF32, {c.batch.tokens(), c.heads, c.width}, normal(), 3);
                   p.weights = b.in(DType::kF32, {c.batch.tokens(), c.heads}, normal(), 1);
-                  p.keys = b.paged(c.keys, c.width, sequences, all + 1, 4, false);
+                  p.keys = b.paged({.dtype = c.keys, .width = c.width, .sequences = sequences, .rows = all + 1, .block_rows = 4});
                   p.batch = b.ragged(c.batch);
                   p.kpool = c.kpool;
                   p.selection = b.out(DType::kI32, {c.batch.tokens(), c.pools}, 2);

@@ -95,7 +95,8 @@ void choose(Problem& b, const Attend& c, Selection& selection) {
 Paged latents_of(Problem& b, const Attend& c) {
   int64_t rows = 1;
   for (size_t s = 0; s < c.batch.rows.size(); ++s) rows = std::max<int64_t>(rows, c.batch.start[s] + c.batch.rows[s]);
-  const Paged paged = b.paged(c.cache, c.latent, static_cast<int64_t>(c.batch.rows.size()), rows, 8, false);
+  const Paged paged =
+      b.paged({.dtype = c.cache, .width = c.latent, .sequences = static_cast<int64_t>(c.batch.rows.size()), .rows = rows, .block_rows = 8});
   if (c.nonfinite) paged.pool.f32()[paged.table.i32()[0] * 8 * c.latent] = std::numeric_limits<float>::quiet_NaN();  // token 0 of sequence 0
   return paged;
 }

@@ -90,9 +90,9 @@ void moe_case(std::vector<Case>& out, const Experts& c) {
                        p.ids = b.indices(ids, {c.tokens, c.chosen});
                        p.weights = b.in(DType::kF32, {c.tokens, c.chosen}, uniform(0.1, 1.5));
                        const Weights& others = c.others ? *c.others : c.weights;
-                       p.gate = b.stack(c.weights, others, c.experts, c.inner, c.width);
-                       p.up = b.stack(others, c.weights, c.experts, c.inner, c.width);
-                       p.down = b.stack(c.weights, others, c.experts, c.width, c.inner);
+                       p.gate = b.mixed_stack({.even = c.weights, .odd = others}, c.experts, c.inner, c.width);
+                       p.up = b.mixed_stack({.even = others, .odd = c.weights}, c.experts, c.inner, c.width);
+                       p.down = b.mixed_stack({.even = c.weights, .odd = others}, c.experts, c.width, c.inner);
                        p.limit = c.limit, p.compute = c.compute;
                        if (c.nonfinite) p.x.f32()[p.x.step(0) + 1] = std::numeric_limits<float>::quiet_NaN();
                        if (c.total == 0) {

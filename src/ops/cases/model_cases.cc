@@ -176,7 +176,8 @@ Selection first_pools(Problem& b, const Setting& c) {
 void add_index(const Add& add, const Setting& c) {
   add(OpId::kWriteLatents, "latents", [c](Problem& b) {
     auto& p = b.make<WriteLatentsParams>();
-    p.x = b.in(DType::kF32, {c.tokens, c.m.kv_lora}), p.pool = b.paged(DType::kBF16, c.m.kv_lora, c.sequences, c.end(), 64, true),
+    p.x = b.in(DType::kF32, {c.tokens, c.m.kv_lora}),
+    p.pool = b.paged({.dtype = DType::kBF16, .width = c.m.kv_lora, .sequences = c.sequences, .rows = c.end(), .block_rows = 64, .written = true}),
     p.batch = b.ragged(c.batch());
   });
   add(OpId::kIndexKeys, "keys", [c](Problem& b) {
@@ -185,12 +186,15 @@ void add_index(const Add& add, const Setting& c) {
     p.k = b.in(DType::kF32, {c.tokens, dx}), p.gate = b.in(DType::kF32, {c.tokens, dx});
     p.norm_weight = b.in(DType::kBF16, {dx}), p.norm_bias = b.in(DType::kBF16, {dx}), p.eps = 1e-6f, p.ape = b.in(DType::kBF16, {c.m.kpool, dx});
     p.ring = b.inout(DType::kF32, {c.sequences, 2 * c.m.kpool, 2, dx}), p.slot = b.indices(c.numbered());
-    p.keys = b.paged(DType::kBF16, dx, c.sequences, c.end() / c.m.kpool + 1, 16, true), p.batch = b.ragged(c.batch());
+    p.keys =
+        b.paged({.dtype = DType::kBF16, .width = dx, .sequences = c.sequences, .rows = c.end() / c.m.kpool + 1, .block_rows = 16, .written = true}),
+    p.batch = b.ragged(c.batch());
   });
   add(OpId::kIndexSelect, "pools", [c](Problem& b) {
     auto& p = b.make<IndexSelectParams>();
     p.q = b.in(DType::kF32, {c.tokens, c.m.index_heads, c.m.index_width}), p.weights = b.in(DType::kF32, {c.tokens, c.m.index_heads});
-    p.keys = b.paged(DType::kBF16, c.m.index_width, c.sequences, c.end() / c.m.kpool + 1, 16, false), p.batch = b.ragged(c.batch());
+    p.keys = b.paged({.dtype = DType::kBF16, .width = c.m.index_width, .sequences = c.sequences, .rows = c.end() / c.m.kpool + 1, .block_rows = 16}),
+    p.batch = b.ragged(c.batch());
     p.kpool = static_cast<int32_t>(c.m.kpool), p.selection = b.out(DType::kI32, {c.tokens, c.m.pools});
   });
 }
@@ -209,7 +213,8 @@ void add_mla(const Add& add, const Setting& c) {
   });
   add(OpId::kMlaAttend, "latents", [=](Problem& b) {
     auto& p = b.make<MlaAttendParams>();
-    p.q = b.in(DType::kF32, {c.tokens, m.heads, m.kv_lora}), p.latents = b.paged(DType::kBF16, m.kv_lora, c.sequences, c.end(), 64, false);
+    p.q = b.in(DType::kF32, {c.tokens, m.heads, m.kv_lora}),
+    p.latents = b.paged({.dtype = DType::kBF16, .width = m.kv_lora, .sequences = c.sequences, .rows = c.end(), .block_rows = 64});
     p.selection = first_pools(b, c), p.batch = b.ragged(c.batch()), p.scale = static_cast<float>(1 / std::sqrt(static_cast<double>(m.nope)));
     p.out = b.out(DType::kF32, {c.tokens, m.heads, m.kv_lora});
   });
@@ -221,7 +226,7 @@ void add_mla(const Add& add, const Setting& c) {
   add(OpId::kMlaExpanded, "heads", [=](Problem& b) {
     auto& p = b.make<MlaExpandedParams>();
     p.q = b.in(DType::kF32, {c.tokens, m.heads, m.nope}), p.kv_b = kv_b(b),
-    p.latents = b.paged(DType::kBF16, m.kv_lora, c.sequences, c.end(), 64, false);
+    p.latents = b.paged({.dtype = DType::kBF16, .width = m.kv_lora, .sequences = c.sequences, .rows = c.end(), .block_rows = 64});
     p.selection = first_pools(b, c), p.batch = b.ragged(c.batch()), p.scale = static_cast<float>(1 / std::sqrt(static_cast<double>(m.nope)));
     p.compute = c.compute, p.out = b.out(DType::kF32, {c.tokens, m.heads, m.value});
   });

@@ -63,7 +63,8 @@ void each_element(const View& view, const std::function<void(int64_t)>& f) {
   }
 }
 
-View Problem::add(DType dtype, const std::vector<int64_t>& shape, const Fill* fill, int64_t pad, bool writable) {
+View Problem::add(const Buffer& buffer) {
+  const auto& [dtype, shape, fill, pad, writable] = buffer;
   View view;
   view.dtype = dtype;
   view.rank = static_cast<int>(shape.size());
@@ -103,7 +104,7 @@ View Problem::add(DType dtype, const std::vector<int64_t>& shape, const Fill* fi
 
 View Problem::indices(const std::vector<int32_t>& values, std::vector<int64_t> shape) {
   if (shape.empty()) shape = {static_cast<int64_t>(values.size())};
-  const View view = add(DType::kI32, shape, nullptr, 0, false);
+  const View view = add({.dtype = DType::kI32, .shape = shape});
   LATHE_CHECK(view.elements() == static_cast<int64_t>(values.size()), "{} values for {}", values.size(), describe(view));
   std::copy(values.begin(), values.end(), view.i32());
   return view;
@@ -127,7 +128,8 @@ MatrixView Problem::matrix(const Weights& kind, int64_t rows, int64_t cols) {
   return tensor::slice_matrix(m, {kind.row_offset, all_rows}, {kind.col_offset, all_cols});
 }
 
-MatrixStack Problem::stack(const Weights& even, const Weights& odd, int32_t count, int64_t rows, int64_t cols) {
+MatrixStack Problem::mixed_stack(const EvenOdd& kinds, int32_t count, int64_t rows, int64_t cols) {
+  const auto& [even, odd] = kinds;
   std::vector<MatrixView>& items = stacks_.emplace_back();
   for (int32_t i = 0; i < count; ++i) items.push_back(matrix(i % 2 == 0 ? even : odd, rows, cols));
   return {.items = items.data(), .count = count};
@@ -148,7 +150,8 @@ Ragged Problem::ragged(const Batch& batch) {
           .host_start = start.data()};
 }
 
-Paged Problem::paged(DType dtype, int64_t width, int64_t sequences, int64_t rows, int64_t block_rows, bool written) {
+Paged Problem::paged(const Pool& pool) {
+  const auto& [dtype, width, sequences, rows, block_rows, written] = pool;
   const int64_t blocks = (rows + block_rows - 1) / block_rows;
   std::vector<int32_t> order(static_cast<size_t>(sequences * blocks));
   std::iota(order.begin(), order.end(), 1);  // block 0 belongs to nobody

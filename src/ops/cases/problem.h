@@ -63,17 +63,37 @@ class Problem {
   const void* params() const { return params_.data(); }
 
   /// pad: unused elements between rows of the first axis.
-  View in(DType dtype, const std::vector<int64_t>& shape, Fill fill = normal(), int64_t pad = 0) { return add(dtype, shape, &fill, pad, false); }
-  View inout(DType dtype, const std::vector<int64_t>& shape, Fill fill = normal(), int64_t pad = 0) { return add(dtype, shape, &fill, pad, true); }
-  View out(DType dtype, const std::vector<int64_t>& shape, int64_t pad = 0) { return add(dtype, shape, nullptr, pad, true); }
+  View in(DType dtype, const std::vector<int64_t>& shape, Fill fill = normal(), int64_t pad = 0) {
+    return add({.dtype = dtype, .shape = shape, .fill = &fill, .pad = pad});
+  }
+  View inout(DType dtype, const std::vector<int64_t>& shape, Fill fill = normal(), int64_t pad = 0) {
+    return add({.dtype = dtype, .shape = shape, .fill = &fill, .pad = pad, .writable = true});
+  }
+  View out(DType dtype, const std::vector<int64_t>& shape, int64_t pad = 0) {
+    return add({.dtype = dtype, .shape = shape, .pad = pad, .writable = true});
+  }
   View indices(const std::vector<int32_t>& values, std::vector<int64_t> shape = {});
   MatrixView matrix(const Weights& kind, int64_t rows, int64_t cols);
   /// Items 0, 2, … are stored as `even`, the others as `odd`.
-  MatrixStack stack(const Weights& even, const Weights& odd, int32_t count, int64_t rows, int64_t cols);
-  MatrixStack stack(const Weights& kind, int32_t count, int64_t rows, int64_t cols) { return stack(kind, kind, count, rows, cols); }
+  struct EvenOdd {
+    const Weights& even;
+    const Weights& odd;
+  };
+  MatrixStack mixed_stack(const EvenOdd& kinds, int32_t count, int64_t rows, int64_t cols);
+  MatrixStack stack(const Weights& kind, int32_t count, int64_t rows, int64_t cols) {
+    return mixed_stack({.even = kind, .odd = kind}, count, rows, cols);
+  }
   Ragged ragged(const Batch& batch);
-  /// Pool with room for `rows` rows per sequence, blocks of all sequences shuffled. written: an op writes it.
-  Paged paged(DType dtype, int64_t width, int64_t sequences, int64_t rows, int64_t block_rows, bool written);
+  /// Pool with room for `rows` rows per sequence, blocks of all sequences shuffled.
+  struct Pool {
+    DType dtype = DType::kF32;
+    int64_t width = 0;
+    int64_t sequences = 0;
+    int64_t rows = 0;
+    int64_t block_rows = 0;
+    bool written = false;  ///< by the op
+  };
+  Paged paged(const Pool& pool);
 
   /// Remembers the inputs as they are now; call it after the last change and before a run.
   void seal();
@@ -87,7 +107,14 @@ class Problem {
     bool writable = false;
     uint64_t hash = 0;  ///< of everything, before the run (inputs)
   };
-  View add(DType dtype, const std::vector<int64_t>& shape, const Fill* fill, int64_t pad, bool writable);
+  struct Buffer {
+    DType dtype;
+    const std::vector<int64_t>& shape;
+    const Fill* fill = nullptr;  ///< null: poison
+    int64_t pad = 0;
+    bool writable = false;
+  };
+  View add(const Buffer& buffer);
 
   uint64_t seed_;
   OpId op_ = OpId::kCount;
