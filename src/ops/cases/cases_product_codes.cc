@@ -161,7 +161,15 @@ void gate_up_case(std::vector<Case>& out, const GateUp& c) {
                  .tolerance = {.relative = 64 * kUnit, .scaled = c.compute == Compute::kInt8 ? 1e-6 : 0x1p-10}});
 }
 
-void amax_case(std::vector<Case>& out, const char* name, int64_t tokens, int64_t width, Hard hard = Hard::kNone) {
+struct RowsCase {
+  const char* name;
+  int64_t tokens, width;
+  Hard hard = Hard::kNone;
+  bool bias = false;
+};
+
+void amax_case(std::vector<Case>& out, const RowsCase& of) {
+  const auto [name, tokens, width, hard, bias] = of;
   out.push_back({.op = OpId::kRowAmax, .name = name, .build = [=](Problem& b) {
                    auto& p = b.make<RowAmaxParams>();
                    p.x = b.in(DType::kF32, {tokens, width}, normal(), 5);
@@ -170,7 +178,8 @@ void amax_case(std::vector<Case>& out, const char* name, int64_t tokens, int64_t
                  }});
 }
 
-void sums_case(std::vector<Case>& out, const char* name, int64_t tokens, int64_t width, bool bias, Hard hard = Hard::kNone) {
+void sums_case(std::vector<Case>& out, const RowsCase& of) {
+  const auto [name, tokens, width, hard, bias] = of;
   out.push_back({.op = OpId::kScaleSums, .name = name, .build = [=](Problem& b) {
                    auto& p = b.make<ScaleSumsParams>();
                    std::vector<int32_t> sums;
@@ -189,16 +198,16 @@ void sums_case(std::vector<Case>& out, const char* name, int64_t tokens, int64_t
 void add_product_code_cases(std::vector<Case>& out) {
   int8_cases(out);
   fp8_cases(out);
-  amax_case(out, "5x33", 5, 33);
-  amax_case(out, "3x384", 3, 384, Hard::kNan);
-  amax_case(out, "4x64_infinity", 4, 64, Hard::kInfinity);
-  amax_case(out, "3x16_zero", 3, 16, Hard::kZeroRows);
-  amax_case(out, "no_channels", 3, 0);
-  amax_case(out, "no_rows", 0, 16);
-  sums_case(out, "4x33", 4, 33, false);
-  sums_case(out, "3x130_bias", 3, 130, true);
-  sums_case(out, "nonfinite", 3, 8, true, Hard::kNan);
-  sums_case(out, "no_rows", 0, 8, true);
+  amax_case(out, {.name = "5x33", .tokens = 5, .width = 33});
+  amax_case(out, {.name = "3x384", .tokens = 3, .width = 384, .hard = Hard::kNan});
+  amax_case(out, {.name = "4x64_infinity", .tokens = 4, .width = 64, .hard = Hard::kInfinity});
+  amax_case(out, {.name = "3x16_zero", .tokens = 3, .width = 16, .hard = Hard::kZeroRows});
+  amax_case(out, {.name = "no_channels", .tokens = 3, .width = 0});
+  amax_case(out, {.name = "no_rows", .tokens = 0, .width = 16});
+  sums_case(out, {.name = "4x33", .tokens = 4, .width = 33});
+  sums_case(out, {.name = "3x130_bias", .tokens = 3, .width = 130, .bias = true});
+  sums_case(out, {.name = "nonfinite", .tokens = 3, .width = 8, .hard = Hard::kNan, .bias = true});
+  sums_case(out, {.name = "no_rows", .tokens = 0, .width = 8, .bias = true});
   gate_up_case(out, {"int8_1x384x130", 1, 384, 130, kInt8Weights, kInt8Weights});
   gate_up_case(out, {"int8_bias_5x131x33", 5, 131, 33, kInt8Weights, kInt8Weights, Compute::kInt8, true});
   gate_up_case(out, {"int8_beside_bf16", 18, 64, 48, kInt8Weights, kBF16Weights});
