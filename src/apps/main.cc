@@ -195,7 +195,7 @@ void add_make_slice(CLI::App& bench, CommandLine& line) {
   verb->add_flag("--no-vision", slice.no_vision, "Leave out the vision tower.");
   verb->add_option("--config", slice.config, "config.json with other sizes.")->type_name("FILE");
   verb->add_option("--draw", slice.seed, "Number that the weights are drawn from.")->check(CLI::Range(int64_t{0}, int64_t{1} << 60));
-  verb->add_option("-t,--threads", slice.threads, "Threads; 0: all of the machine.")->check(CLI::Range(int64_t{0}, int64_t{4096}));
+  verb->add_option("-t,--threads", slice.threads, "Threads; 0: all of the machine.")->check(CLI::Range(int64_t{0}, base::kLimits.threads));
   verb->add_flag("--check", slice.check, "Say how large it would be, and write nothing.");
   verb->add_flag("--json", slice.json, "As JSON.");
 }

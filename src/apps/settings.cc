@@ -7,14 +7,18 @@
 #include <cstdlib>
 
 #include "base/file.h"
+#include "base/limits.h"
 
 namespace lathe::apps {
 namespace {
 
+using base::kLimits;
 using config::RangeEnd;
 using config::SettingCost;
 using config::SettingSpec;
 using config::SettingType;
+
+double limit(int64_t most) { return static_cast<double>(most); }
 
 struct Integer {
   std::string name, unit;
@@ -120,7 +124,7 @@ void declare_engine(config::SettingRegistry& r) {
                      .unit = "threads",
                      .value = 0,
                      .min = 0,
-                     .max = 4096,
+                     .max = limit(kLimits.threads),
                      .cost = SettingCost::kRestart,
                      .help = "Worker threads; 0: one per available processor.",
                      .aliases = {"threads", "t"}}));
@@ -131,7 +135,7 @@ void declare_engine(config::SettingRegistry& r) {
                      .unit = "tokens",
                      .value = 8192,
                      .min = 1,
-                     .max = 16777216,
+                     .max = limit(kLimits.context_tokens),
                      .cost = SettingCost::kReload,
                      .help = "Tokens of prompt and answer together that a sequence can hold.",
                      .aliases = {"context", "ctx-size", "max-model-len", "c"}}));
@@ -139,7 +143,7 @@ void declare_engine(config::SettingRegistry& r) {
                      .unit = "tokens",
                      .value = 512,
                      .min = 1,
-                     .max = 65536,
+                     .max = limit(kLimits.batch_tokens),
                      .cost = SettingCost::kReload,
                      .help = "Rows of one step: prompts are read in chunks of at most this many tokens.",
                      .aliases = {"batch-tokens", "batch-size", "b"}}));
@@ -148,8 +152,8 @@ void declare_engine(config::SettingRegistry& r) {
 void declare_sampling(config::SettingRegistry& r) {
   r.declare(number({.name = "sampling.temperature",
                     .value = 1,
-                    .min = 0.001,
-                    .max = 100,
+                    .min = kLimits.sampling_temperature_min,
+                    .max = kLimits.sampling_temperature,
                     .also = 0,
                     .help = "0: greedy. Not given: the model's own default.",
                     .aliases = {"temperature", "temp"}}));
@@ -164,7 +168,7 @@ void declare_sampling(config::SettingRegistry& r) {
                      .unit = "tokens",
                      .value = 0,
                      .min = 0,
-                     .max = 1048576,
+                     .max = limit(kLimits.sampling_top_k),
                      .cost = SettingCost::kHot,
                      .help = "Keep this many most likely tokens; 0: all. Not given: the model's own default.",
                      .aliases = {"top-k"}}));
@@ -186,27 +190,27 @@ void declare_sampling(config::SettingRegistry& r) {
   r.declare(number({.name = "sampling.repetition-penalty",
                     .value = 1,
                     .min = 0,
-                    .max = 10,
+                    .max = kLimits.sampling_repetition_penalty,
                     .min_end = RangeEnd::kOpen,
                     .help = "Weakens ids that occurred in prompt or answer. Not given: the model's own default.",
                     .aliases = {"repetition-penalty", "repeat-penalty"}}));
   r.declare(number({.name = "sampling.presence-penalty",
                     .value = 0,
-                    .min = -2,
-                    .max = 2,
+                    .min = -kLimits.sampling_penalty,
+                    .max = kLimits.sampling_penalty,
                     .help = "Subtracted once from ids of the answer. Not given: the model's own default.",
                     .aliases = {"presence-penalty"}}));
   r.declare(number({.name = "sampling.frequency-penalty",
                     .value = 0,
-                    .min = -2,
-                    .max = 2,
+                    .min = -kLimits.sampling_penalty,
+                    .max = kLimits.sampling_penalty,
                     .help = "Subtracted from ids of the answer per occurrence. Not given: the model's own default.",
                     .aliases = {"frequency-penalty"}}));
   r.declare(integer({.name = "sampling.max-tokens",
                      .unit = "tokens",
                      .value = 1024,
                      .min = 1,
-                     .max = 16777216,
+                     .max = limit(kLimits.context_tokens),
                      .cost = SettingCost::kHot,
                      .help = "Longest answer. Not given: the model's own default.",
                      .aliases = {"max-tokens", "n-predict", "n"}}));

@@ -50,6 +50,22 @@ struct Limits {
   int64_t model_iterations = 1000;   ///< of a normalisation: they cost time for every token
   int64_t model_schedule = 1 << 20;  ///< periods and offsets of layer schedules
   int64_t model_positions = int64_t{1} << 31;
+  // Settings and requests.
+  int64_t threads = 4096;
+  int64_t context_tokens = 1 << 24;  ///< prompt and answer together; an answer alone as well
+  int64_t batch_tokens = 1 << 16;    ///< rows of a step
+  int64_t sampling_top_k = 1 << 20;
+  double sampling_temperature_min = 0.001;  ///< below it greedy is meant, and logits would overflow
+  double sampling_temperature = 100;
+  double sampling_repetition_penalty = 10;
+  double sampling_penalty = 2;  ///< of presence and frequency, in logits, either way
+  double sampling_bias = 100;   ///< of one token, in logits, either way
+  double config_number = 1e6;   ///< a number of a generation config, either way: its own range is looked at by the sampler
+  // Bytes of text that a token of an evaluation stands for: real tokenizers give 2 to 6. What is far from it would make bits per byte look measured.
+  double eval_bytes_per_token_min = 0.1;
+  double eval_bytes_per_token = 1000;
+  int64_t benchmark_tokens = 1 << 16;         ///< rows of an op in `bench ops`
+  int64_t benchmark_sequences = 1 << 17;      ///< of all batches of `bench model`: all of them are open at once
   int64_t benchmark_pairs = 1000;             ///< runs of each arm of `bench ab`
   size_t benchmark_output_bytes = 64u << 20;  ///< what `bench ab` reads from a program it compares
 };

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 
+#include "base/limits.h"
 #include "tensor/argmax.h"
 
 namespace lathe::engine {
@@ -13,30 +14,33 @@ namespace {
 constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 constexpr double kWeightOne = 0x1p44;  // weight of the most likely token; sums over 2^19 ids stay below 2^63
 
+using base::kLimits;
 using Wide = unsigned __int128;
 
-Result<void> check_range(const char* name, double value, double low, double high) {
-  if (value >= low && value <= high) return {};
-  return err(Code::kInvalidArgument, "{} is {}, expected {} to {}", name, value, low, high);
+Result<void> check_range(const char* name, double value, double most) {
+  if (value >= -most && value <= most) return {};
+  return err(Code::kInvalidArgument, "{} is {}, expected {} to {}", name, value, -most, most);
 }
 
 }  // namespace
 
 Result<void> SamplingParams::validate(int64_t vocabulary) const {
-  if (temperature != 0.0 && !(temperature >= 0.001 && temperature <= 100.0)) {
-    return err(Code::kInvalidArgument, "temperature is {}, expected 0 (greedy) or 0.001 to 100", temperature);
+  if (temperature != 0.0 && !(temperature >= kLimits.sampling_temperature_min && temperature <= kLimits.sampling_temperature)) {
+    return err(Code::kInvalidArgument, "temperature is {}, expected 0 (greedy) or {} to {}", temperature, kLimits.sampling_temperature_min,
+               kLimits.sampling_temperature);
   }
   if (!(top_p > 0.0 && top_p <= 1.0)) return err(Code::kInvalidArgument, "top_p is {}, expected more than 0 and at most 1", top_p);
   if (top_k < 0) return err(Code::kInvalidArgument, "top_k is {}, expected 0 (no limit) or more", top_k);
   if (!(min_p >= 0.0 && min_p < 1.0)) return err(Code::kInvalidArgument, "min_p is {}, expected 0 to less than 1", min_p);
-  if (!(repetition_penalty > 0.0 && repetition_penalty <= 10.0)) {
-    return err(Code::kInvalidArgument, "repetition_penalty is {}, expected more than 0 and at most 10", repetition_penalty);
+  if (!(repetition_penalty > 0.0 && repetition_penalty <= kLimits.sampling_repetition_penalty)) {
+    return err(Code::kInvalidArgument, "repetition_penalty is {}, expected more than 0 and at most {}", repetition_penalty,
+               kLimits.sampling_repetition_penalty);
   }
-  LATHE_TRY_VOID(check_range("presence_penalty", presence_penalty, -2, 2));
-  LATHE_TRY_VOID(check_range("frequency_penalty", frequency_penalty, -2, 2));
+  LATHE_TRY_VOID(check_range("presence_penalty", presence_penalty, kLimits.sampling_penalty));
+  LATHE_TRY_VOID(check_range("frequency_penalty", frequency_penalty, kLimits.sampling_penalty));
   for (const auto& [id, bias] : logit_bias) {
     if (id < 0 || id >= vocabulary) return err(Code::kInvalidArgument, "logit_bias names token {}, the vocabulary has 0 to {}", id, vocabulary - 1);
-    LATHE_TRY_VOID(check_range("logit_bias", bias, -100, 100));
+    LATHE_TRY_VOID(check_range("logit_bias", bias, kLimits.sampling_bias));
   }
   return {};
 }

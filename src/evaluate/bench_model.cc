@@ -18,8 +18,7 @@ using models::Logits;
 constexpr int64_t kStepsPerSample = 16;
 constexpr int64_t kWarmSteps = 4;  // the first steps find the sizes of buffers
 constexpr int64_t kProfileSteps = 16;
-constexpr int64_t kSequencesMax = 1 << 17;  // all of them are open at once
-constexpr int64_t kLongPrompt = 8192;       // longer ones are read once: tens of seconds
+constexpr int64_t kLongPrompt = 8192;  // longer ones are read once: tens of seconds
 
 int64_t decode_steps(const BenchModelOptions& options) { return kWarmSteps + options.samples * kStepsPerSample + kProfileSteps + 2; }
 
@@ -266,8 +265,9 @@ Result<void> check_bench_lengths(const BenchModelOptions& options, int64_t batch
       return err(Code::kInvalidArgument, "a batch of {}: expected 1 to {}, the rows of a step (--batch-tokens)", batch, batch_tokens);
     }
     sequences += batch;
-    if (sequences > kSequencesMax)
-      return err(Code::kInvalidArgument, "batches of {} sequences together: expected at most {}", sequences, kSequencesMax);
+    if (sequences > base::kLimits.benchmark_sequences) {
+      return err(Code::kInvalidArgument, "batches of {} sequences together: expected at most {}", sequences, base::kLimits.benchmark_sequences);
+    }
   }
   if (options.samples < 1) return err(Code::kInvalidArgument, "{} samples: expected at least 1", options.samples);
   return {};

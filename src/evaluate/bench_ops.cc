@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "backend/dispatch.h"
+#include "base/limits.h"
 #include "evaluate/bench_cases.h"
 #include "evaluate/bench_profile.h"
 
@@ -128,7 +129,8 @@ void take_floors(Roofs& roofs, std::vector<OpBench>& benches, BenchProgress prog
 Result<void> check_bench_ops(const BenchOpsOptions& options) {
   if (!options.op.empty() && !ops::op_by_name(options.op)) return err(Code::kInvalidArgument, "--op '{}' is no op of the table", options.op);
   for (const int64_t tokens : options.tokens) {
-    if (tokens < 1 || tokens > 65536) return err(Code::kInvalidArgument, "{} tokens: expected 1 to 65536", tokens);
+    if (tokens < 1 || tokens > base::kLimits.benchmark_tokens)
+      return err(Code::kInvalidArgument, "{} tokens: expected 1 to {}", tokens, base::kLimits.benchmark_tokens);
   }
   for (const std::string& shapes : options.shapes) LATHE_TRY_VOID(bench_cases({.name = shapes, .tokens = 1}));
   LATHE_TRY(const std::unique_ptr<backend::Device> device, backend::make_cpu_device(options.cpu));

@@ -14,10 +14,6 @@ namespace {
 
 using config::Json;
 
-// Bytes of text that a token stands for: real tokenizers give 2 to 6. What is far from it would make bits per byte look like a measurement.
-constexpr double kBytesPerTokenMin = 0.1;
-constexpr double kBytesPerTokenMax = 1000;
-
 Result<std::vector<TokenId>> read_ids(const Json& row, const char* key, const std::string& place) {
   const Json* list = row.find(key);
   if (list == nullptr || !list->is_array()) return err(Code::kDataLoss, "{}: '{}' is missing or no list of ids", place, key);
@@ -203,9 +199,10 @@ Result<EvalSets> read_eval_sets(const std::string& directory, const EvalSelectio
     return err(Code::kDataLoss, "{}: 'sets' is {}, expected an object with the sets by name", index_file,
                names == nullptr ? "missing" : names->kind_name());
   }
-  if (bytes == nullptr || !bytes->is_number() || !(bytes->as_double() >= kBytesPerTokenMin && bytes->as_double() <= kBytesPerTokenMax)) {
+  if (bytes == nullptr || !bytes->is_number() ||
+      !(bytes->as_double() >= base::kLimits.eval_bytes_per_token_min && bytes->as_double() <= base::kLimits.eval_bytes_per_token)) {
     return err(Code::kDataLoss, "{}: 'bytes_per_token_of_evaluate' is {}, expected a number from {} to {}", index_file,
-               bytes == nullptr ? "missing" : bytes->dump(), kBytesPerTokenMin, kBytesPerTokenMax);
+               bytes == nullptr ? "missing" : bytes->dump(), base::kLimits.eval_bytes_per_token_min, base::kLimits.eval_bytes_per_token);
   }
   EvalSets sets;
   sets.index_file = index_file;

@@ -59,7 +59,7 @@ void warn_about_not_done(const Json& json, std::vector<std::string>& warnings) {
 
 void read_number(ConfigReader& reader, std::string_view key, std::optional<double>& out) {
   // What a sampler takes is its own affair and checked there; this keeps out what is no number.
-  if (reader.find({key}) != nullptr) out = reader.required_number({key}, {-1e6, 1e6});
+  if (reader.find({key}) != nullptr) out = reader.required_number({key}, {-kLimits.config_number, kLimits.config_number});
 }
 
 }  // namespace
@@ -69,7 +69,7 @@ Result<GenerationDefaults> parse_generation_config(const Json& json) {
   std::vector<std::string> warnings;  // unknown keys are other engines' business
   ConfigReader reader(json, "", warnings);
   GenerationDefaults out;
-  if (reader.find({"temperature"}) != nullptr) out.temperature = reader.required_number({"temperature"}, {0, 100});
+  if (reader.find({"temperature"}) != nullptr) out.temperature = reader.required_number({"temperature"}, {0, kLimits.sampling_temperature});
   if (reader.find({"top_p"}) != nullptr) out.top_p = reader.required_number({"top_p"}, {0, 1});
   read_number(reader, "min_p", out.min_p);
   read_number(reader, "repetition_penalty", out.repetition_penalty);
