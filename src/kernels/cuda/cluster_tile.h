@@ -11,7 +11,7 @@
 //             So the bits of an output depend on its row of x and of W and on the number of channels alone, not on the shape of the cluster.
 // FP8 values  become f16 by an instruction of the hardware, exactly; x is rounded to bf16 and becomes f16 times a power of two for 128 channels of a
 //             token, exactly but for values 2^29 times smaller than the largest of them.
-// Measured    One H200, 2026-11-30, % of read bandwidth, 24576 x 4096: FP8 77 (M = 1) to 35 (M = 64), BF16 87 to 66; experts 85
+// Measured    One H200, 2026-11-30, % of read bandwidth, 24576 x 4096, M = 1: FP8 78, BF16 87; experts 87
 //             (docs/kernels/products.md).
 
 #include "kernels/cuda/cluster.h"

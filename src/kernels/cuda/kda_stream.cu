@@ -4,7 +4,7 @@
 //           their way while the third is worked on. Warps 4–6 prepare tokens up to three ahead. Warps 0–3 have 32 columns each and do the arithmetic.
 // Order     Items are heads of sequences, block b has items b, b + blocks, …; every role goes through them, and their tokens, in the same order.
 // Warps     Eight: a ninth would cut the registers of all to 168, and the workers spilled (57 % of the bandwidth instead of 93 %).
-// Measured  One H200, 2026-11-30, 64 heads: 74.3 µs at B = 32 (89 % of in-place bandwidth), 145 at 64 (91 %), 1128 at 512 (94 %); the whole step 86.9, 160, 1206.
+// Measured  One H200, 2026-11-30, 64 heads: 74.3 µs at B = 32 (89 % of in-place bandwidth), 145 at 64 (91 %), 1128 at 512 (94 %); the whole step 80.0, 153, 1178.
 // Bits      Those of the tiles in kda_decode.cu.
 
 #include "kernels/cuda/async_copy.h"

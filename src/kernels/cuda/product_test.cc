@@ -21,12 +21,12 @@ struct Sizes {
 /// Operands of a product with a part for each of `rows`.
 class Products {
  public:
-  explicit Products(const Sizes& sizes) : sizes_(sizes), x_(static_cast<size_t>(sizes.tokens * sizes.cols)) {
+  explicit Products(const Sizes& sizes) : sizes_(sizes), x_(static_cast<size_t>(sizes.tokens) * static_cast<size_t>(sizes.cols)) {
     std::mt19937 random(7);
     std::uniform_real_distribution<float> uniform(-1, 1);
     for (float& v : x_) v = uniform(random);
     for (const int rows : sizes.rows) {
-      const auto count = static_cast<size_t>(rows * sizes.cols);
+      const auto count = static_cast<size_t>(rows) * static_cast<size_t>(sizes.cols);
       auto& bytes = values_.emplace_back(count * (sizes.type == Type::kF8 ? 1 : 2));
       if (sizes.type == Type::kF8) {
         for (uint8_t& b : bytes) b = static_cast<uint8_t>(random() % 256 & 0xF7);  // no NaN
@@ -36,7 +36,7 @@ class Products {
           std::memcpy(bytes.data() + 2 * i, reinterpret_cast<const char*>(&v) + 2, 2);
         }
       }
-      auto& scales = scales_.emplace_back(static_cast<size_t>((rows + 127) / 128 * (sizes.cols / 128)));
+      auto& scales = scales_.emplace_back(static_cast<size_t>((rows + 127) / 128) * static_cast<size_t>(sizes.cols / 128));
       for (float& v : scales) v = uniform(random);
       auto& bias = bias_.emplace_back(static_cast<size_t>(rows));
       for (float& v : bias) v = uniform(random);
@@ -46,7 +46,7 @@ class Products {
   template <class Launch>
   std::vector<float> run(const Launch& launch) const {
     size_t total = 0;
-    for (const int rows : sizes_.rows) total += static_cast<size_t>(rows * sizes_.tokens);
+    for (const int rows : sizes_.rows) total += static_cast<size_t>(rows) * static_cast<size_t>(sizes_.tokens);
     std::vector<float> y(total, NAN);
     std::vector<ProductArgs> args;
     float* at = y.data();
