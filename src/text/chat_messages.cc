@@ -13,9 +13,9 @@ const config::JsonStyle kPythonStyle{.item_separator = ", ", .key_separator = ":
 
 /// A function of a tool or tool call, which may be wrapped as {"type": "function", "function": …}.
 template <class J>
-J& function_in(J& wrapped) {
-  for (auto& [key, value] : wrapped.as_object()) {
-    if (key == "function") return value;
+J* function_in(J* wrapped) {
+  for (auto& [key, value] : wrapped->as_object()) {
+    if (key == "function") return &value;
   }
   return wrapped;
 }
@@ -41,7 +41,7 @@ bool is_none(const Json* value) { return value == nullptr || value->is_null(); }
 
 Result<void> check_call(const Json& call) {
   LATHE_TRY_VOID(check_string_if_given(call, "id"));
-  const Json& function = function_in(call);
+  const Json& function = *function_in(&call);
   if (!function.is_object()) return err(Code::kInvalidArgument, "'function' is {}, expected an object", function.kind_name());
   LATHE_TRY_VOID(check_string(function, "name"));
   const Json* const arguments = function.find("arguments");
@@ -130,7 +130,7 @@ Result<void> check_tools(const Json& tools) {
   for (size_t i = 0; i < tools.as_array().size(); ++i) {
     const Json& tool = tools.as_array()[i];
     LATHE_TRY_VOID(check_object(tool, "tool", i));
-    const Json& function = function_in(tool);
+    const Json& function = *function_in(&tool);
     if (!function.is_object()) return err(Code::kInvalidArgument, "tool {}: 'function' is {}, expected an object", i, function.kind_name());
   }
   return {};
@@ -147,11 +147,11 @@ Result<std::optional<Json>> adapt_message(const Json& message, const MessageForm
   const Json* const calls = message.find("tool_calls");
   if (is_none(calls)) return changed;
   for (size_t i = 0; i < calls->as_array().size(); ++i) {
-    std::optional<Json> arguments = converted_arguments(function_in(calls->as_array()[i]).find("arguments"), form.arguments);
+    std::optional<Json> arguments = converted_arguments(function_in(&calls->as_array()[i])->find("arguments"), form.arguments);
     if (!arguments) continue;
     if (!changed) changed = message;
     for (auto& [key, value] : changed->as_object()) {
-      if (key == "tool_calls") function_in(value.as_array()[i]).set("arguments", std::move(*arguments));
+      if (key == "tool_calls") function_in(&value.as_array()[i])->set("arguments", std::move(*arguments));
     }
   }
   return changed;
@@ -161,7 +161,7 @@ std::string unreadable_arguments(const Json& messages) {
   for (size_t i = 0; i < messages.as_array().size(); ++i) {
     const Json* const calls = messages.as_array()[i].find("tool_calls");
     for (size_t j = 0; !is_none(calls) && j < calls->as_array().size(); ++j) {
-      const Json* const arguments = function_in(calls->as_array()[j]).find("arguments");
+      const Json* const arguments = function_in(&calls->as_array()[j])->find("arguments");
       if (is_none(arguments) || !arguments->is_string() || converted_arguments(arguments, MessageForm::Arguments::kObject)) continue;
       return fmt::format("message {}: tool call {}: 'arguments'", i, j);
     }
