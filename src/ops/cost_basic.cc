@@ -60,12 +60,14 @@ Cost cost(const GeluParams& p) {
 
 Cost cost(const MatmulParams& p) {
   Cost c;
-  c[Counter::kBytesRead] = bytes(p.x) + bytes(p.x_amax);
+  int64_t outputs = 0;
   for (int32_t i = 0; i < p.part_count; ++i) {
     const MatmulPart& part = p.parts[static_cast<size_t>(i)];
+    outputs += part.weight.rows();
     add_product(c, p.x.dim(0), part.weight, part.bias);
     c[Counter::kBytesWritten] += bytes(part.y);
   }
+  if (outputs > 0) c[Counter::kBytesRead] += bytes(p.x) + bytes(p.x_amax);
   return c;
 }
 

@@ -31,6 +31,16 @@ Attention attention(const Ragged& batch, const Paged& latents, const Selection& 
   return a;
 }
 
+/// Bytes of the same rows of every head; a head's rows bring the scales of the blocks that they lie in.
+int64_t head_bytes(const KvB& kv_b, int64_t heads, tensor::Range rows) {
+  const int64_t head_rows = kv_b.nope + kv_b.value;
+  int64_t sum = 0;
+  for (int64_t h = 0; h < heads; ++h) {
+    sum += tensor::slice_matrix(kv_b.matrix, {h * head_rows + rows.begin, h * head_rows + rows.end}, {0, kv_b.matrix.cols()}).bytes();
+  }
+  return sum;
+}
+
 }  // namespace
 
 Cost cost(const WriteLatentsParams& p) {
@@ -96,7 +106,7 @@ Cost cost(const MlaAbsorbParams& p) {
   const int64_t rows = p.q.dim(0);
   const int64_t heads = p.q.dim(1);
   const int64_t half = heads * p.kv_b.nope * p.kv_b.matrix.cols();
-  if (rows > 0) add_weights(c, bytes(p.kv_b.matrix) * p.kv_b.nope / (p.kv_b.nope + p.kv_b.value));
+  if (rows > 0) add_weights(c, head_bytes(p.kv_b, heads, {0, p.kv_b.nope}));
   c[Counter::kBytesRead] += bytes(p.q);
   c[Counter::kBytesWritten] = bytes(p.out);
   c[Counter::kFlops] = 2 * rows * half;
@@ -124,7 +134,7 @@ Cost cost(const MlaUnabsorbParams& p) {
   Cost c;
   const int64_t rows = p.z.dim(0);
   const int64_t half = p.z.dim(1) * p.kv_b.value * p.kv_b.matrix.cols();
-  if (rows > 0) add_weights(c, bytes(p.kv_b.matrix) * p.kv_b.value / (p.kv_b.nope + p.kv_b.value));
+  if (rows > 0) add_weights(c, head_bytes(p.kv_b, p.z.dim(1), {p.kv_b.nope, p.kv_b.nope + p.kv_b.value}));
   c[Counter::kBytesRead] += bytes(p.z);
   c[Counter::kBytesWritten] = bytes(p.out);
   c[Counter::kFlops] = 2 * rows * half;

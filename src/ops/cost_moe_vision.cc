@@ -32,7 +32,7 @@ Cost cost(const MoeParams& p) {
   for (int32_t e = 0; e < p.gate.count; ++e) smallest = std::min(smallest, bytes(p.gate.items[e]) + bytes(p.up.items[e]) + bytes(p.down.items[e]));
   add_weights(c, experts * smallest);
   const int64_t width = p.gate.items[0].rows();
-  c[Counter::kFlops] = chosen * (6 * width * p.x.dim(1) + 2 * p.x.dim(1));
+  c[Counter::kFlops] = chosen * (6 * width + 1) * p.x.dim(1) + (chosen - p.x.dim(0)) * p.x.dim(1);  // products, weights; sums
   add_swiglu(c, chosen * width);
   return c;
 }

@@ -21,6 +21,8 @@ class Runner {
  public:
   virtual ~Runner() = default;
   virtual void run(const Variant& variant, const void* params, ops::OpCounters* counters) = 0;
+  /// Workers of the kernels' pool.
+  virtual int threads() const { return 1; }
 };
 
 /// Scratch that is full of NaN at every launch, so that nobody relies on zeros or on what the last launch left.
@@ -47,6 +49,7 @@ class HostRunner : public Runner {
  public:
   explicit HostRunner(int threads) : pool_(threads), scratch_(threads) {}
   void run(const Variant& variant, const void* params, ops::OpCounters* counters) override;
+  int threads() const override { return pool_.threads(); }
 
  private:
   base::ThreadPool pool_;
@@ -63,6 +66,7 @@ struct Runners {
 ///   accuracy    against the reference, within the case's tolerance
 ///   damage      guard bytes, gaps between rows and inputs are as before; every output element is written
 ///   partition   rows or sequences alone, sequences cut at any row, other thread counts, the counting twin: the same bits
+///   work        the counting twin did at least what is needed and at most what is allowed (work.h)
 std::vector<std::string> check_case(const Case& item, const Variant& variant, const Variant& reference, const Runners& runners);
 
 /// The case does not fit the variant.

@@ -144,6 +144,20 @@ TEST(Harness, FindsATwinThatComputesSomethingElse) {
   EXPECT_THAT(failures(OpId::kAdd, plain_add, counted_differs), Contains(HasSubstr("counting twin: out[")));
 }
 
+template <int kTwice>
+void counted_add(const void* params, const LaunchContext& context) {
+  reference(OpId::kAdd, params, context);
+  const auto& p = *static_cast<const AddParams*>(params);
+  context.counters->add(Counter::kBytesRead, 8 * p.out.elements());
+  context.counters->add(Counter::kBytesWritten, 4 * p.out.elements());
+  context.counters->add(Counter::kFlops, p.out.elements() * kTwice / 2);
+}
+TEST(Harness, FindsWorkThatIsNotCountedOrRepeated) {
+  EXPECT_THAT(failures(OpId::kAdd, plain_add, counted_add<2>), testing::IsEmpty());
+  EXPECT_THAT(failures(OpId::kAdd, plain_add, counted_add<1>), Contains(HasSubstr("needed")));
+  EXPECT_THAT(failures(OpId::kAdd, plain_add, counted_add<3>), Contains(HasSubstr("allowed")));
+}
+
 TEST(Harness, CaseNamesAreUnique) {
   std::vector<std::string> names;
   for (const Case& item : cases::all_cases()) names.push_back(std::string(op_info(item.op).name) + "/" + item.name);

@@ -89,13 +89,13 @@ class ShortConv {
                    .channels = channels_,
                    .out = p_.out.f32() + t * p_.out.step(0)});
     if (alone(s)) keep(s);
-    const bool first = t == begin[s];
-    LATHE_COUNT(context_, kBytesRead, channels_ * 4 + (first ? (taps_ - 1) * channels_ * size_of(p_.ring) : 0));
+    // The first row brings what there is of history; the others find it in the cache.
+    [[maybe_unused]] const int64_t fetched = t == begin[s] ? std::min(start, taps_ - 1) : 0;
+    LATHE_COUNT(context_, kBytesRead, channels_ * 4 + fetched * channels_ * size_of(p_.ring));
     LATHE_COUNT(context_, kBytesWritten, channels_ * 4);
     LATHE_COUNT(context_, kFlops, channels_ * (2 * taps_ + 1));
     LATHE_COUNT(context_, kExponentials, channels_);
     LATHE_COUNT(context_, kDivisions, channels_);
-    static_cast<void>(first);
   }
 
   /// Whether the sequence has one row: nobody else reads its ring, which takes the row at once.

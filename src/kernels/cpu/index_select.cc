@@ -90,6 +90,7 @@ class IndexSelect {
       if (count > 0) furthest = std::max(furthest, (p_.batch.start.i32()[s] + count) / p_.kpool);
     }
     const bool scored = p_.scores.present() || furthest > most_;
+    if (scored) LATHE_COUNT(context_, kBytesRead, p_.keys.table.elements() * 4);
     if (p_.scores.present()) LATHE_CHECK(furthest <= p_.scores.dim(1), "{} pools, room for {} scores", furthest, p_.scores.dim(1));
     const int threads = context_.pool->threads();
     // Rows of one sequence share the packing of its keys; rows of several have nothing to share.
@@ -190,6 +191,7 @@ class IndexSelect {
     for (int64_t t = begin; t < end; ++t) {
       lists[t - begin] = {.entries = m.entries + (t - begin) * list_, .most = most_};
       for (int64_t h = 0; h < heads_; ++h) m.weights[(t - begin) * heads_ + h] = row(p_.weights, t)[h] * head_scale_;
+      LATHE_COUNT(context_, kBytesRead, heads_ * 4);
       if (p_.scores.present() && piece == 0) fill_scores(t, pools_of(t));
     }
     const int64_t first = piece * piece_pools_, last = std::min(first + piece_pools_, pools_of(end - 1));
@@ -202,6 +204,7 @@ class IndexSelect {
         if (!packed) pack(m, s, pool, present);
         packed = true;
         score(m, t, t - begin, count);
+        if (pool == first) LATHE_COUNT(context_, kBytesRead, heads_ * width_ * 4);
         if (p_.scores.present()) std::memcpy(row(p_.scores, t) + pool, m.scores, static_cast<size_t>(count) * 4);
         if (pools > most_ && most_ > 0) collect(lists[t - begin], m.scores, pool, count);
       }

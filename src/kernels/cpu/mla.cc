@@ -41,8 +41,8 @@ void decode_row(const Isa& isa, const ops::MlaAbsorbParams& p, int64_t r, float*
   for (int64_t c = 0; c < cols; ++c) out[c] *= scales[(c + m.col_offset) / m.block_cols];
 }
 
-void count_weights([[maybe_unused]] const ops::LaunchContext& context, const MatrixView& m, int64_t rows) {
-  [[maybe_unused]] const int64_t bytes = m.rows() == 0 ? 0 : m.bytes() / m.rows() * rows;
+void count_weights([[maybe_unused]] const ops::LaunchContext& context, const MatrixView& m, tensor::Range rows) {
+  [[maybe_unused]] const int64_t bytes = tensor::slice_matrix(m, rows, {0, m.cols()}).bytes();
   LATHE_COUNT(context, kWeightBytes, bytes);
   LATHE_COUNT(context, kBytesRead, bytes);
 }
@@ -64,8 +64,9 @@ void absorb(const Isa& isa, const ops::MlaAbsorbParams& p, const ops::LaunchCont
     const int64_t h = index % heads, begin = index / heads * block, end = std::min(rows, begin + block);
     float* const w = static_cast<float*>(context.scratch->local(worker, nope * width * 4));
     if (w == nullptr) return;
-    for (int64_t r = 0; r < nope; ++r) decode_row(isa, p, h * (nope + p.kv_b.value) + r, w + r * width);
-    count_weights(context, p.kv_b.matrix, nope);
+    const int64_t first = h * (nope + p.kv_b.value);
+    for (int64_t r = 0; r < nope; ++r) decode_row(isa, p, first + r, w + r * width);
+    count_weights(context, p.kv_b.matrix, {first, first + nope});
     isa.attention.mix({.x = round ? rounded + (begin * heads + h) * nope : row(p.q, begin, h),
                        .x_stride = round ? heads * nope : p.q.step(0),
                        .rows = end - begin,

@@ -78,6 +78,9 @@ void product(const ops::MatmulParams& p, const ops::MatmulPart& part, const Prod
 void LATHE_KERNEL(matmul)(const void* params, const LaunchContext& context) {
   const auto& p = *static_cast<const ops::MatmulParams*>(params);
   if (p.x.dim(0) == 0) return;
+  int64_t outputs = 0;
+  for (int32_t i = 0; i < p.part_count; ++i) outputs += p.parts[static_cast<size_t>(i)].weight.rows();
+  if (outputs == 0) return;
   LATHE_COUNT(context, kBytesRead, (p.x.elements() + p.x_amax.elements()) * 4);
   const std::vector<const float*> rows = row_pointers(p.x);
   for (int32_t i = 0; i < p.part_count; ++i) {

@@ -17,8 +17,9 @@ std::vector<double> head_rows(const ops::KvB& kv_b, int64_t first, int64_t count
   const int64_t width = kv_b.matrix.cols();
   std::vector<double> out(static_cast<size_t>(count * width));
   for (int64_t r = 0; r < count; ++r) weight_row(kv_b.matrix, first + r, compute, out.data() + r * width);
-  LATHE_COUNT(context, kWeightBytes, count * weight_row_bytes(kv_b.matrix) + scale_bytes(kv_b.matrix) * count / kv_b.matrix.rows());
-  LATHE_COUNT(context, kBytesRead, count * weight_row_bytes(kv_b.matrix) + scale_bytes(kv_b.matrix) * count / kv_b.matrix.rows());
+  [[maybe_unused]] const int64_t read = tensor::slice_matrix(kv_b.matrix, {first, first + count}, {0, width}).bytes();
+  LATHE_COUNT(context, kWeightBytes, read);
+  LATHE_COUNT(context, kBytesRead, read);
   return out;
 }
 

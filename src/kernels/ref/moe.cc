@@ -115,7 +115,7 @@ class ExpertLeaves {
     [[maybe_unused]] const auto rows = static_cast<int64_t>(takers.size());
     LATHE_COUNT(context_, kWeightBytes, gate.bytes() + up.bytes() + down.bytes());
     LATHE_COUNT(context_, kBytesRead, gate.bytes() + up.bytes() + down.bytes());
-    LATHE_COUNT(context_, kFlops, rows * (6 * inner * width_ + 2 * width_ + 3 * inner));
+    LATHE_COUNT(context_, kFlops, rows * (6 * inner * width_ + width_ + 3 * inner));
     LATHE_COUNT(context_, kExponentials, rows * inner);
     LATHE_COUNT(context_, kDivisions, rows * inner);
   }
@@ -147,8 +147,8 @@ class ExpertLeaves {
   std::vector<float> values_;
 };
 
-/// One tree node of one row; returns whether any expert in it was chosen here.
-bool combine(const ops::MoeParams& p, const ExpertLeaves& leaves, const tensor::TreeNode& node, int64_t t, float* out) {
+/// One tree node of one row; returns how many experts in it were chosen here.
+int64_t combine(const ops::MoeParams& p, const ExpertLeaves& leaves, const tensor::TreeNode& node, int64_t t, float* out) {
   std::vector<tensor::TreeNode> nodes;
   std::vector<const float*> rows;
   for (int64_t slot = 0; slot < p.ids.dim(1); ++slot) {
@@ -158,7 +158,7 @@ bool combine(const ops::MoeParams& p, const ExpertLeaves& leaves, const tensor::
     rows.push_back(leaves.at(t, slot));
   }
   tensor::tree_combine({p.experts_total, nodes, rows.data(), p.x.dim(1)}, out);
-  return !nodes.empty();
+  return static_cast<int64_t>(nodes.size());
 }
 
 }  // namespace
@@ -189,9 +189,10 @@ void LATHE_KERNEL(moe)(const void* params, const LaunchContext& context) {
   each(context, p.x.dim(0), [&](int64_t t) {
     for (size_t i = 0; i < nodes.size(); ++i) {
       const auto node = static_cast<int64_t>(i);
-      const bool present = combine(p, leaves, nodes[i], t, p.y.rank == 3 ? row(p.y, node, t) : row(p.y, t));
-      if (p.present.present()) p.present.i32()[node * p.present.step(0) + t] = present ? 1 : 0;
+      const int64_t summed = combine(p, leaves, nodes[i], t, p.y.rank == 3 ? row(p.y, node, t) : row(p.y, t));
+      if (p.present.present()) p.present.i32()[node * p.present.step(0) + t] = summed > 0 ? 1 : 0;
       LATHE_COUNT(context, kBytesWritten, p.x.dim(1) * 4 + (p.present.present() ? 4 : 0));
+      LATHE_COUNT(context, kFlops, std::max<int64_t>(0, summed - 1) * p.x.dim(1));
     }
   });
 }

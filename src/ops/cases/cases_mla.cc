@@ -36,8 +36,7 @@ void head_cases(std::vector<Case>& out, const Heads& c) {
                        p.compute = c.compute;
                        p.out = b.out(DType::kF32, {c.tokens, c.heads, c.latent}, 5);
                      },
-                 .tolerance = grow(c.nope),
-                 .exact_counts = !c.weights.scaled});  // the scales of half a head are no whole number
+                 .tolerance = grow(c.nope)});
   out.push_back({.op = OpId::kMlaUnabsorb,
                  .name = c.name,
                  .build =
@@ -48,8 +47,7 @@ void head_cases(std::vector<Case>& out, const Heads& c) {
                        p.compute = c.compute;
                        p.out = b.out(DType::kF32, {c.tokens, c.heads, c.value}, 5);
                      },
-                 .tolerance = grow(c.latent),
-                 .exact_counts = !c.weights.scaled});
+                 .tolerance = grow(c.latent)});
 }
 
 struct Attend {
