@@ -92,9 +92,10 @@ class Run {
     std::vector<std::string> images = options_.images;
     if (stdout_is_terminal()) print("Chat with " + model_.directory + ". /clear starts anew, /quit or Ctrl-D ends; Ctrl-C stops an answer.\n");
     for (;;) {
+      InterruptGuard::clear();  // before the prompt: who sees it may press Ctrl-C at once
       if (stdin_is_terminal()) print(colour("\x1b[1m", "> "));
-      InterruptGuard::clear();
-      if (!std::getline(std::cin, line)) {
+      // A terminal gives a line at a time, so nothing waits in the buffer of stdin when poll() is asked.
+      if ((stdin_is_terminal() && !wait_for_input()) || !std::getline(std::cin, line)) {
         if (InterruptGuard::interrupted()) {  // Ctrl-C at the prompt: a new line
           std::cin.clear();
           clearerr(stdin);

@@ -1,8 +1,11 @@
 #include "apps/terminal.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <poll.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -12,9 +15,15 @@
 namespace lathe::apps {
 namespace {
 
-volatile std::sig_atomic_t g_interrupted = 0;  // set by the signal handler: nothing else may be touched there
+// All that the signal handler touches: a flag, and a pipe for who waits in poll(), where a flag that is set just before would go unseen.
+volatile std::sig_atomic_t g_interrupted = 0;
+int g_wake[2] = {-1, -1};
 
-void on_interrupt(int) { g_interrupted = 1; }
+void on_interrupt(int) {
+  const int error = errno;
+  g_interrupted = 1;
+  if (::write(g_wake[1], "", 1) < 0) errno = error;  // a full pipe wakes as well
+}
 
 }  // namespace
 
@@ -61,15 +70,35 @@ void Stages::show(const std::string& what, int64_t done, int64_t total) {
 }
 
 InterruptGuard::InterruptGuard() {
+  if (::pipe2(g_wake, O_CLOEXEC | O_NONBLOCK) != 0) g_wake[0] = g_wake[1] = -1;
   clear();
   struct sigaction action{};
   action.sa_handler = on_interrupt;  // without SA_RESTART: a blocked read returns
   ::sigaction(SIGINT, &action, nullptr);
 }
 
-InterruptGuard::~InterruptGuard() { std::signal(SIGINT, SIG_DFL); }
+InterruptGuard::~InterruptGuard() {
+  std::signal(SIGINT, SIG_DFL);
+  for (int& end : g_wake) {
+    if (end >= 0) ::close(end);
+    end = -1;
+  }
+}
 bool InterruptGuard::interrupted() { return g_interrupted != 0; }
-void InterruptGuard::clear() { g_interrupted = 0; }
+void InterruptGuard::clear() {
+  g_interrupted = 0;
+  char bytes[64];
+  while (::read(g_wake[0], bytes, sizeof(bytes)) > 0) {
+  }
+}
+
+bool wait_for_input() {
+  while (!InterruptGuard::interrupted()) {
+    pollfd ends[2] = {{.fd = STDIN_FILENO, .events = POLLIN, .revents = 0}, {.fd = g_wake[0], .events = POLLIN, .revents = 0}};
+    if (::poll(ends, 2, -1) > 0 && ends[0].revents != 0) return !InterruptGuard::interrupted();
+  }
+  return false;
+}
 
 void print(std::string_view text) {
   std::fwrite(text.data(), 1, text.size(), stdout);

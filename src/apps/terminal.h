@@ -62,6 +62,9 @@ class InterruptGuard {
   static void clear();
 };
 
+/// Waits until stdin has something to read, or has ended. False: SIGINT came, also one that came before the call. Needs an InterruptGuard.
+bool wait_for_input();
+
 /// Writes to stdout at once. What it could not write is told by stdout_status().
 void print(std::string_view text);
 /// Whether all that was printed was written. Error: unavailable.
