@@ -3,6 +3,7 @@
 
 #include "ops/basic.h"
 #include "ops/kda.h"
+#include "ops/kda_replay.h"
 #include "ops/mhc.h"
 #include "ops/mla.h"
 #include "ops/moe.h"
@@ -31,6 +32,8 @@ LATHE_CONTRACT(StreamMeanParams)
 LATHE_CONTRACT(ShortConvParams)
 LATHE_CONTRACT(KdaGateParams)
 LATHE_CONTRACT(KdaRecurrenceParams)
+LATHE_CONTRACT(KdaVerifyParams)
+LATHE_CONTRACT(KdaFlushParams)
 LATHE_CONTRACT(GatedNormParams)
 LATHE_CONTRACT(WriteLatentsParams)
 LATHE_CONTRACT(IndexKeysParams)

@@ -5,6 +5,8 @@ namespace lathe::ops {
 
 namespace {
 
+int64_t element_bytes(const View& view) { return static_cast<int64_t>(tensor::dtype_bytes(view.dtype)); }
+
 /// One head's state with its scales.
 int64_t state_bytes(const View& states, int64_t k, int64_t v) {
   return k * v * static_cast<int64_t>(tensor::dtype_bytes(states.dtype)) + (states.dtype == DType::kI8 ? v * int64_t{sizeof(float)} : 0);
@@ -95,6 +97,42 @@ Cost cost(const KdaRecurrenceParams& p) {
   c[Counter::kRowsNormalised] = 2 * rows * heads;
   c[Counter::kExponentials] = rows * heads * k;
   c[Counter::kDivisions] = 2 * rows * heads;
+  return c;
+}
+
+Cost cost(const KdaVerifyParams& p) {
+  Cost c;
+  const int64_t heads = p.q.dim(1), k = p.q.dim(2), v = p.v.dim(2);
+  const int64_t entry = k * element_bytes(p.ring.keys) + v * element_bytes(p.ring.values);
+  add_ragged(c, p.batch);
+  c[Counter::kBytesRead] += bytes(p.q) + bytes(p.k) + bytes(p.v) + bytes(p.g) + bytes(p.beta) + bytes(p.state) + bytes(p.checkpoint) + bytes(p.slot);
+  c[Counter::kBytesRead] += bytes(p.fold);
+  c[Counter::kBytesWritten] = bytes(p.o) + p.q.dim(0) * heads * (entry + k * int64_t{sizeof(float)});
+  int64_t s = 0;
+  each_sequence(p.batch, p.q.dim(0), 0, [&](int64_t start, int64_t rows) {
+    const int64_t entries = p.host_checkpoint != nullptr ? start - p.host_checkpoint[s] : 0;
+    ++s;
+    if (rows == 0) return;
+    c[Counter::kBytesRead] += heads * (state_bytes(p.states, k, v) + entries * entry + (entries > 0 ? k * int64_t{sizeof(float)} : 0));
+    c[Counter::kFlops] += heads * (rows * (4 * k * v + 12 * k + 4 * v) + 4 * (k + v) * (rows * entries + rows * (rows - 1) / 2));
+  });
+  c[Counter::kRowsNormalised] = 2 * p.q.dim(0) * heads;
+  c[Counter::kExponentials] = 2 * p.q.dim(0) * heads * k;
+  c[Counter::kDivisions] = 2 * p.q.dim(0) * heads;
+  return c;
+}
+
+Cost cost(const KdaFlushParams& p) {
+  Cost c;
+  const int64_t heads = p.entering.dim(1), k = p.entering.dim(2), v = p.entering.dim(3);
+  const int64_t folds = p.slot.dim(0) * heads;
+  c[Counter::kBytesRead] = bytes(p.state_in) + bytes(p.into) + bytes(p.checkpoint) + bytes(p.to) + bytes(p.slot);
+  c[Counter::kBytesRead] += folds * state_bytes(p.entering, k, v);
+  c[Counter::kBytesWritten] = folds * state_bytes(p.states, k, v);
+  if (p.folded_max == 0) return c;
+  c[Counter::kBytesRead] += folds * (p.folded_max * (k * element_bytes(p.ring.keys) + v * element_bytes(p.ring.values)) + k * int64_t{sizeof(float)});
+  c[Counter::kFlops] = folds * (2 * p.folded_max + 4) * k * v;
+  c[Counter::kExponentials] = folds * k;
   return c;
 }
 

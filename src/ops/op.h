@@ -33,6 +33,8 @@ enum class OpId : uint8_t {
   kShortConv,
   kKdaGate,
   kKdaRecurrence,
+  kKdaVerify,
+  kKdaFlush,
   kGatedNorm,
   kWriteLatents,
   kIndexKeys,

@@ -39,6 +39,8 @@ constexpr std::array<OpInfo, kOpCount> kTable = {
     entry<ShortConvParams>("short_conv"),
     entry<KdaGateParams>("kda_gate"),
     entry<KdaRecurrenceParams>("kda_recurrence"),
+    entry<KdaVerifyParams>("kda_verify"),
+    entry<KdaFlushParams>("kda_flush"),
     entry<GatedNormParams>("gated_norm"),
     entry<WriteLatentsParams>("write_latents"),
     entry<IndexKeysParams>("index_keys"),

@@ -2,22 +2,6 @@
 #include "ops/validator.h"
 
 namespace lathe::ops {
-namespace {
-
-constexpr Types kStateTypes = kF32Only | type(DType::kF16) | type(DType::kI8);
-
-/// A pool of states [rows, H, K, V], with a scale for each column where it holds codes.
-void check_states(Validator& v, const std::string& name, const View& states, const View& scales, std::initializer_list<Dim*> dims) {
-  v.view(name, states, kStateTypes, dims);
-  if (!v.ok()) return;
-  v.require(scales.present() == (states.dtype == DType::kI8), "{} is {}, its scales are {}: expected scales with i8 and only with it", name,
-            describe(states), describe(scales));
-  const auto* const dim = dims.begin();
-  v.optional(name + "_scales", scales, kF32Only, {dim[0], dim[1], dim[3]});
-}
-
-}  // namespace
-
 Result<void> validate(const MhcInParams& p) {
   Validator v("mhc_in");
   Dim t{"T"}, s{"S"}, d{"D"}, three{"", 3};
@@ -99,10 +83,10 @@ Result<void> validate(const KdaRecurrenceParams& p) {
   Dim hk{"H·K", h.size * k.size};
   v.view("g", p.g, kF32Only, {&t, &hk});
   v.view("beta", p.beta, kF32Only, {&t, &h});
-  check_states(v, "entering", p.entering, p.entering_scales, {&rows, &h, &k, &vd});
+  v.states("entering", p.entering, p.entering_scales, {rows, h, k, vd});
   v.ragged(p.batch, s);
   v.view("state_in", p.state_in, kI32Only, {&s});
-  check_states(v, "states", p.states, p.states_scales, {&kept, &h, &k, &vd});
+  v.states("states", p.states, p.states_scales, {kept, h, k, vd});
   v.require(p.entering.dtype == p.states.dtype, "entering is {} and states {}, expected one dtype", describe(p.entering), describe(p.states));
   v.require(!p.pair_m.present() || p.states.dtype == DType::kF32, "pair_m is asked for, but states is {}, expected f32", describe(p.states));
   v.view("state_out", p.state_out, kI32Only, {&t});
@@ -111,6 +95,60 @@ Result<void> validate(const KdaRecurrenceParams& p) {
   v.optional("pair_h", p.pair_h, kF32Only, {&s, &h, &k, &vd});
   v.require(p.pair_m.present() == p.pair_h.present(), "pair_m is {} and pair_h {}, expected both or neither", describe(p.pair_m), describe(p.pair_h));
   v.distinct("o", p.o, "q", p.q), v.distinct("o", p.o, "k", p.k), v.distinct("o", p.o, "v", p.v);
+  return v.done();
+}
+
+namespace {
+
+struct RingDims {
+  Dim &slots, &h, &k, &vd;
+};
+
+void check_ring(Validator& v, const ReplayRing& ring, const RingDims& dims) {
+  const auto& [slots, h, k, vd] = dims;
+  Dim r{"R"}, decays{"R_G"};
+  v.view("ring keys", ring.keys, kVectorTypes, {&slots, &r, &h, &k});
+  v.view("ring values", ring.values, kVectorTypes, {&slots, &r, &h, &vd});
+  v.view("ring decay", ring.decay, kF32Only, {&slots, &decays, &h, &k});
+}
+
+}  // namespace
+
+Result<void> validate(const KdaVerifyParams& p) {
+  Validator v("kda_verify");
+  Dim t{"T"}, h{"H"}, k{"K"}, vd{"V"}, rows{"rows"}, s{"S"}, slots{"slots"};
+  v.view("q", p.q, kF32Only, {&t, &h, &k});
+  v.view("k", p.k, kF32Only, {&t, &h, &k});
+  v.view("v", p.v, kF32Only, {&t, &h, &vd});
+  if (!v.ok()) return v.done();
+  Dim hk{"H·K", h.size * k.size};
+  v.view("g", p.g, kF32Only, {&t, &hk});
+  v.view("beta", p.beta, kF32Only, {&t, &h});
+  v.states("states", p.states, p.states_scales, {rows, h, k, vd});
+  v.ragged(p.batch, s);
+  v.view("state", p.state, kI32Only, {&s}), v.view("checkpoint", p.checkpoint, kI32Only, {&s}), v.view("slot", p.slot, kI32Only, {&s});
+  check_ring(v, p.ring, {slots, h, k, vd});
+  v.view("fold", p.fold, kI32Only, {&t});
+  v.view("o", p.o, kF32Only, {&t, &h, &vd});
+  if (!v.ok()) return v.done();
+  v.require(p.batch.longest <= p.ring.keys.dim(1), "a window of {} rows does not fit a ring of {}", p.batch.longest, p.ring.keys.dim(1));
+  v.require(p.batch.longest < p.ring.decay.dim(1), "the decay ring keeps {} rows, expected more than the {} of a window", p.ring.decay.dim(1),
+            p.batch.longest);
+  v.distinct("o", p.o, "q", p.q), v.distinct("o", p.o, "k", p.k), v.distinct("o", p.o, "v", p.v);
+  return v.done();
+}
+
+Result<void> validate(const KdaFlushParams& p) {
+  Validator v("kda_flush");
+  Dim h{"H"}, k{"K"}, vd{"V"}, rows{"rows"}, kept{"rows"}, s{"S"}, slots{"slots"};
+  v.states("entering", p.entering, p.entering_scales, {rows, h, k, vd});
+  v.states("states", p.states, p.states_scales, {kept, h, k, vd});
+  v.view("state_in", p.state_in, kI32Only, {&s}), v.view("into", p.into, kI32Only, {&s});
+  v.view("checkpoint", p.checkpoint, kI32Only, {&s}), v.view("to", p.to, kI32Only, {&s}), v.view("slot", p.slot, kI32Only, {&s});
+  check_ring(v, p.ring, {slots, h, k, vd});
+  if (!v.ok()) return v.done();
+  v.require(0 <= p.folded_max && p.folded_max <= p.ring.keys.dim(1), "{} rows are folded, expected at most the {} of the ring", p.folded_max,
+            p.ring.keys.dim(1));
   return v.done();
 }
 

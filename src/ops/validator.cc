@@ -129,6 +129,14 @@ void Validator::paged(const std::string& name, const Paged& p, Dim& sequences, D
   require(p.block_rows > 0, "{} has {} rows a block, expected at least 1", name, p.block_rows);
 }
 
+void Validator::states(const std::string& name, const View& values, const View& scales, const StateDims& dims) {
+  view(name, values, kStateTypes, {&dims.rows, &dims.heads, &dims.keys, &dims.values});
+  if (!ok()) return;
+  require(scales.present() == (values.dtype == DType::kI8), "{} is {}, its scales are {}: expected scales with i8 and only with it", name,
+          describe(values), describe(scales));
+  optional(name + "_scales", scales, kF32Only, {&dims.rows, &dims.heads, &dims.values});
+}
+
 void Validator::distinct(const char* a, const View& va, const char* b, const View& vb) {
   if (va.data == nullptr || va.elements() == 0 || vb.elements() == 0) return;
   require(va.data != vb.data, "{} and {} are the same memory, expected different buffers", a, b);

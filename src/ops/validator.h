@@ -28,6 +28,7 @@ inline constexpr Types kF32Only = type(DType::kF32);
 inline constexpr Types kI32Only = type(DType::kI32);
 inline constexpr Types kVectorTypes = type(DType::kF32) | type(DType::kBF16);
 inline constexpr Types kCodeTypes = type(DType::kI8) | type(DType::kF8E4M3);
+inline constexpr Types kStateTypes = kF32Only | type(DType::kF16) | type(DType::kI8);
 inline constexpr Types kMatrixTypes = kVectorTypes | type(DType::kF16) | kCodeTypes;
 
 /// How the axes of a view may lie in memory. The last axis is contiguous in all of them.
@@ -53,6 +54,11 @@ class Validator {
   /// begin, start; S is the number of sequences.
   void ragged(const Ragged& batch, Dim& sequences);
   void paged(const std::string& name, const Paged& p, Dim& sequences, Dim& width);
+  /// A pool of KDA states [rows, H, K, V], with a scale for each column where it holds codes.
+  struct StateDims {
+    Dim &rows, &heads, &keys, &values;
+  };
+  void states(const std::string& name, const View& values, const View& scales, const StateDims& dims);
   /// Buffers that a kernel writes while it still reads the other.
   void distinct(const char* a, const View& va, const char* b, const View& vb);
 

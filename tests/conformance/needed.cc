@@ -15,6 +15,10 @@ using ops::Counter;
 
 int64_t element_bytes(const View& view) { return static_cast<int64_t>(tensor::dtype_bytes(view.dtype)); }
 
+int64_t state_bytes(const View& states, int64_t keys, int64_t values) {
+  return keys * values * element_bytes(states) + (states.dtype == DType::kI8 ? values * 4 : 0);
+}
+
 Cost needed(const ops::EmbedParams& p) {
   Cost c = cost(p);
   if (!p.override_row.present()) return c;
@@ -29,8 +33,7 @@ Cost needed(const ops::EmbedParams& p) {
 
 Cost needed(const ops::KdaRecurrenceParams& p) {
   Cost c = cost(p);
-  const int64_t scales = p.states.dtype == DType::kI8 ? p.v.dim(2) * 4 : 0;
-  const int64_t state = p.q.dim(1) * (p.q.dim(2) * p.v.dim(2) * element_bytes(p.states) + scales);
+  const int64_t state = p.q.dim(1) * state_bytes(p.states, p.q.dim(2), p.v.dim(2));
   const int64_t assumed = std::min(p.batch.sequences(), p.q.dim(0)) * state;
   c[Counter::kBytesRead] -= assumed, c[Counter::kBytesWritten] -= assumed;
   for (int64_t s = 0; s < p.batch.sequences(); ++s) {
@@ -38,6 +41,48 @@ Cost needed(const ops::KdaRecurrenceParams& p) {
   }
   for (int64_t t = 0; t < p.q.dim(0); ++t) c[Counter::kBytesWritten] += p.state_out.i32()[t] >= 0 ? state : 0;
   return c;
+}
+
+/// Rings hold what lies behind the checkpoint; a fold inside the window empties them for the rows behind it.
+Cost needed(const ops::KdaVerifyParams& p) {
+  Cost c = cost(p);
+  const int64_t heads = p.q.dim(1), k = p.q.dim(2), v = p.v.dim(2);
+  const int64_t entry = k * element_bytes(p.ring.keys) + v * element_bytes(p.ring.values);
+  c[Counter::kFlops] = 0;
+  for (int64_t s = 0; s < p.batch.sequences(); ++s) {
+    const int64_t begin = p.batch.begin.i32()[s], end = p.batch.begin.i32()[s + 1], start = p.batch.start.i32()[s];
+    int64_t checkpoint = p.checkpoint.i32()[s];
+    if (begin == end) continue;
+    if (p.state.i32()[s] < 0) c[Counter::kBytesRead] -= heads * state_bytes(p.states, k, v);
+    if (start > checkpoint) c[Counter::kBytesRead] += heads * ((start - checkpoint) * entry + k * 4);
+    for (int64_t t = begin; t < end; ++t) {
+      if (p.fold.i32()[t] != 0) checkpoint = start + t - begin;
+      c[Counter::kFlops] += heads * (4 * k * v + (start + t - begin - checkpoint) * 4 * (k + v) + 12 * k + 4 * v);
+    }
+  }
+  return c;
+}
+
+Cost needed(const ops::KdaFlushParams& p) {
+  Cost c;
+  const int64_t heads = p.entering.dim(1), k = p.entering.dim(2), v = p.entering.dim(3);
+  const int64_t entry = k * element_bytes(p.ring.keys) + v * element_bytes(p.ring.values);
+  c[Counter::kBytesRead] = bytes(p.state_in) + bytes(p.into) + bytes(p.checkpoint) + bytes(p.to) + bytes(p.slot);
+  for (int64_t s = 0; s < p.slot.dim(0); ++s) {
+    const int64_t rows = p.to.i32()[s] - p.checkpoint.i32()[s];
+    if (p.into.i32()[s] < 0) continue;
+    if (p.state_in.i32()[s] >= 0) c[Counter::kBytesRead] += heads * state_bytes(p.entering, k, v);
+    c[Counter::kBytesWritten] += heads * state_bytes(p.states, k, v);
+    if (rows == 0) continue;
+    c[Counter::kBytesRead] += heads * (rows * entry + k * 4);
+    c[Counter::kFlops] += heads * (2 * rows + 4) * k * v;
+    c[Counter::kExponentials] += heads * k;
+  }
+  return c;
+}
+
+int64_t row_bytes(const ops::Paged& paged) {
+  return paged.pool.dim(1) * element_bytes(paged.pool) + (paged.scales.present() ? paged.scales.dim(1) * 4 : 0);
 }
 
 /// Which outputs had an expert is read from `present`: the call has run.
@@ -100,7 +145,7 @@ Cost needed(const ops::MlaAttendParams& p) {
   const Keys keys = keys_of(p.batch, p.selection);
   const int64_t heads = p.q.dim(1), width = p.q.dim(2);
   c[Counter::kBytesRead] = bytes(p.batch.begin) + bytes(p.batch.start) + bytes(p.q) + bytes(p.selection.pools) + bytes(p.selection.tail_begin) +
-                           bytes(p.latents.table) + keys.different * width * element_bytes(p.latents.pool);
+                           bytes(p.latents.table) + keys.different * row_bytes(p.latents);
   c[Counter::kFlops] = keys.pairs * heads * 4 * width;
   c[Counter::kExponentials] = keys.pairs * heads;
   return c;
@@ -113,7 +158,7 @@ Cost needed(const ops::MlaExpandedParams& p) {
   const int64_t weights = keys.different > 0 ? p.kv_b.matrix.bytes() : 0;
   c[Counter::kWeightBytes] = weights;
   c[Counter::kBytesRead] = bytes(p.batch.begin) + bytes(p.batch.start) + bytes(p.q) + bytes(p.selection.pools) + bytes(p.selection.tail_begin) +
-                           bytes(p.latents.table) + weights + keys.different * width * element_bytes(p.latents.pool);
+                           bytes(p.latents.table) + weights + keys.different * row_bytes(p.latents);
   c[Counter::kFlops] = heads * head_rows * 2 * (keys.different * width + keys.pairs);
   c[Counter::kExponentials] = keys.pairs * heads;
   return c;

@@ -37,6 +37,8 @@ int token_axis(OpId op, const std::string& name, const View& view) {
       {OpId::kShortConv, {"x", "out"}},
       {OpId::kKdaGate, {"a", "b", "g", "beta"}},
       {OpId::kKdaRecurrence, {"q", "k", "v", "g", "beta", "state_out", "o"}},
+      {OpId::kKdaVerify, {"q", "k", "v", "g", "beta", "fold", "o"}},
+      {OpId::kKdaFlush, {"state_in", "into", "checkpoint", "to", "slot"}},  // its rows are sequences
       {OpId::kGatedNorm, {"o", "gate", "out"}},
       {OpId::kWriteLatents, {"x"}},
       {OpId::kIndexKeys, {"k", "gate"}},
@@ -57,7 +59,7 @@ int token_axis(OpId op, const std::string& name, const View& view) {
 }
 
 bool counts_sequences(const std::string& name) {
-  static const std::array<const char*, 5> names = {"slot", "state_in", "table", "pair_m", "pair_h"};
+  static const std::array<const char*, 7> names = {"slot", "state_in", "table", "pair_m", "pair_h", "state", "checkpoint"};
   return std::any_of(names.begin(), names.end(), [&](const char* n) { return name == n; });
 }
 

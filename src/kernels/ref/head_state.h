@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <vector>
 
 #include "kernels/ref/common.h"
@@ -20,6 +21,10 @@ struct StatePool {
 class HeadState {
  public:
   HeadState(int64_t keys, int64_t width) : keys_(keys), width_(width), s_(size(keys * width)), decayed_(size(keys * width)), guess_(size(width)) {}
+
+  int64_t keys() const { return keys_; }
+  int64_t width() const { return width_; }
+  float& at(int64_t c, int64_t j) { return s_[size(c * width_ + j)]; }
 
   /// Bytes of this state in a pool.
   int64_t bytes_in(const StatePool& pool) const {
@@ -54,6 +59,25 @@ class HeadState {
       }
     }
     if (pool.values.dtype != DType::kF32) load(pool, at, h);
+  }
+  /// What keep() would go on with, without storing it.
+  void round(DType format) {
+    if (format == DType::kF32) return;
+    std::vector<uint16_t> values(s_.size());
+    std::vector<float> scales(size(width_));
+    StatePool pool{tensor::make_view(values.data(), format, {1, 1, keys_, width_}), {}};
+    if (format == DType::kI8) pool.scales = tensor::make_view(scales.data(), DType::kF32, {1, 1, width_});
+    keep(pool, 0, 0);
+  }
+  /// The stored bits of row `from_row` into another row of a pool of the same format.
+  void copy(const StatePool& from, int64_t from_row, const StatePool& to, int64_t to_row, int64_t h) const {
+    const auto move = [&](const View& a, const View& b, int64_t count) {
+      const int64_t each = size_of(a);
+      std::memmove(static_cast<char*>(b.data) + (to_row * b.step(0) + h * b.step(1)) * each,
+                   static_cast<const char*>(a.data) + (from_row * a.step(0) + h * a.step(1)) * each, size(count * each));
+    };
+    move(from.values, to.values, keys_ * width_);
+    if (from.scales.present()) move(from.scales, to.scales, width_);
   }
   void store(float* to) const { std::copy_n(s_.begin(), s_.size(), to); }
   void identity() {

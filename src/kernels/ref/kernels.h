@@ -10,7 +10,7 @@
   X(add)                                                                                                                                        \
   X(rms_norm)                                                                                                                                   \
   X(layer_norm)                                                                                                                                 \
-  X(gelu) X(matmul) X(row_amax) X(scale_sums) X(swiglu) X(gate_up) X(mhc_in) X(mhc_out) X(stream_mean) X(short_conv) X(kda_gate) X(kda_recurrence) X(gated_norm)          \
+  X(gelu) X(matmul) X(row_amax) X(scale_sums) X(swiglu) X(gate_up) X(mhc_in) X(mhc_out) X(stream_mean) X(short_conv) X(kda_gate) X(kda_recurrence) X(kda_verify) X(kda_flush) X(gated_norm)          \
       X(write_latents) X(index_keys) X(index_select) X(mla_absorb) X(mla_attend) X(mla_unabsorb) X(mla_expanded) X(route) X(moe) X(vision_rope) \
           X(vision_attend)
 // clang-format on

@@ -53,6 +53,7 @@ void add_matmul_cases(std::vector<Case>& out);
 void add_product_code_cases(std::vector<Case>& out);
 void add_mhc_cases(std::vector<Case>& out);
 void add_kda_cases(std::vector<Case>& out);
+void add_replay_cases(std::vector<Case>& out);
 void add_index_cases(std::vector<Case>& out);
 void add_mla_cases(std::vector<Case>& out);
 void add_moe_cases(std::vector<Case>& out);
@@ -81,6 +82,8 @@ void with_params(OpId op, void* params, F&& f) {
     LATHE_CASE(ShortConvParams)
     LATHE_CASE(KdaGateParams)
     LATHE_CASE(KdaRecurrenceParams)
+    LATHE_CASE(KdaVerifyParams)
+    LATHE_CASE(KdaFlushParams)
     LATHE_CASE(GatedNormParams)
     LATHE_CASE(WriteLatentsParams)
     LATHE_CASE(IndexKeysParams)

@@ -82,6 +82,7 @@ const std::vector<Case>& all_cases() {
     add_product_code_cases(out);
     add_mhc_cases(out);
     add_kda_cases(out);
+    add_replay_cases(out);
     add_index_cases(out);
     add_mla_cases(out);
     add_moe_cases(out);

@@ -133,6 +133,32 @@ void add_recurrence(const Add& add, const Setting& c, const char* name, DType st
   });
 }
 
+/// Eight rows since the checkpoint: the middle of a period of 16.
+void add_replay(const Add& add, const Setting& c) {
+  const int64_t h = c.m.kda_heads, k = c.m.kda_width, ring = 16 + c.tokens / c.sequences + 1;
+  const auto rings = [=](Problem& b) {
+    return ReplayRing{.keys = b.inout(DType::kBF16, {c.sequences, ring, h, k}, normal(0.3)),
+                      .values = b.inout(DType::kF32, {c.sequences, ring, h, k}, normal(0.3)),
+                      .decay = b.inout(DType::kF32, {c.sequences, ring, h, k}, uniform(-2, 0))};
+  };
+  const auto at = static_cast<int32_t>(c.position);
+  const std::vector<int32_t> checkpoint(static_cast<size_t>(c.sequences), std::max(at - 8, 0)), now(static_cast<size_t>(c.sequences), at);
+  add(OpId::kKdaVerify, "heads", [=](Problem& b) {
+    auto& p = b.make<KdaVerifyParams>();
+    p.q = b.in(DType::kF32, {c.tokens, h, k}), p.k = b.in(DType::kF32, {c.tokens, h, k}), p.v = b.in(DType::kF32, {c.tokens, h, k});
+    p.g = b.in(DType::kF32, {c.tokens, h * k}, uniform(-2, 0)), p.beta = b.in(DType::kF32, {c.tokens, h}, uniform(0, 1));
+    p.states = b.in(DType::kF32, {c.sequences, h, k, k}, normal(0.1)), p.state = b.indices(c.numbered());
+    p.checkpoint = b.indices(checkpoint), p.slot = b.indices(c.numbered()), p.ring = rings(b), p.batch = b.ragged(c.batch());
+    p.fold = b.indices(std::vector<int32_t>(static_cast<size_t>(c.tokens))), p.o = b.out(DType::kF32, {c.tokens, h, k});
+  });
+  add(OpId::kKdaFlush, "heads", [=](Problem& b) {
+    auto& p = b.make<KdaFlushParams>();
+    p.states = p.entering = b.inout(DType::kF32, {c.sequences, h, k, k}, normal(0.1)), p.state_in = p.into = b.indices(c.numbered());
+    p.checkpoint = b.indices(checkpoint), p.to = b.indices(now), p.slot = b.indices(c.numbered()), p.ring = rings(b);
+    p.folded_max = std::min(at, 8);
+  });
+}
+
 void add_kda(const Add& add, const Setting& c) {
   const int64_t h = c.m.kda_heads, k = c.m.kda_width;
   add(OpId::kShortConv, "qkv", [=](Problem& b) {
@@ -150,6 +176,7 @@ void add_kda(const Add& add, const Setting& c) {
   add_recurrence(add, c, "heads", DType::kF32);
   add_recurrence(add, c, "f16_heads", DType::kF16);
   add_recurrence(add, c, "int8_heads", DType::kI8);
+  add_replay(add, c);
   add(OpId::kGatedNorm, "heads", [=](Problem& b) {
     auto& p = b.make<GatedNormParams>();
     p.o = b.in(DType::kF32, {c.tokens, h, k}), p.gate = b.in(DType::kF32, {c.tokens, h * k}), p.weight = b.in(DType::kBF16, {k}), p.eps = 1e-5f;
