@@ -79,7 +79,7 @@ void gate_up(const void* params, OpSite& site, Dispatch& dispatch) {
 void matmul_one_by_one(const void* params, OpSite& site, Dispatch& dispatch) {
   const auto& p = as<ops::MatmulParams>(params);
   for (int32_t i = 0; i < p.part_count; ++i) {
-    ops::MatmulParams single{.x = p.x, .part_count = 1, .compute = p.compute};
+    ops::MatmulParams single{.x = p.x, .x_amax = p.x_amax, .part_count = 1, .compute = p.compute};
     single.parts[0] = p.parts[static_cast<size_t>(i)];
     dispatch.run(part(site, i), single);
   }

@@ -3,6 +3,7 @@
 #include "backend/test_support.h"
 #include "ops/basic.h"
 #include "ops/kda.h"
+#include "ops/kda_replay.h"
 #include "ops/mhc.h"
 #include "ops/mla.h"
 #include "ops/moe.h"
@@ -171,6 +172,55 @@ void moe(Tensors& t, Dispatch& d, OpSite& site) {
                              .present = {}});
 }
 
+View codes(Tensors& t, std::initializer_list<int64_t> shape) {
+  std::vector<int8_t> values;
+  int64_t count = 1;
+  for (const int64_t n : shape) count *= n;
+  for (int64_t i = 0; i < count; ++i) values.push_back(static_cast<int8_t>(i * 37 % 255 - 127));
+  return t.put(values.data(), DType::kI8, shape);
+}
+
+/// INT8 weights beside others: two parts, one with integer sums, and the given magnitude of each row.
+void int8_matmul(Tensors& t, Dispatch& d, OpSite& site) {
+  const auto rows = [&](int64_t n) {
+    MatrixView matrix;
+    matrix.values = codes(t, {n, 16}), matrix.scales = t.floats({n, 1}), matrix.block_rows = 1, matrix.block_cols = 16;
+    return matrix;
+  };
+  ops::MatmulParams p{.x = t.floats({5, 16}), .x_amax = t.floats({5}), .part_count = 3, .compute = ops::Compute::kInt8};
+  p.parts[0] = {.weight = rows(6), .bias = t.floats({6}), .y = t.floats({5, 6})};
+  p.parts[1] = {.weight = plain(t.bf16({7, 16})), .bias = {}, .y = t.floats({5, 7})};
+  p.parts[2] = {.weight = rows(4), .bias = {}, .y = t.ints({5, 4}, std::vector<int32_t>(20))};
+  d.run(site, p);
+}
+
+void write_codes(Tensors& t, Dispatch& d, OpSite& site) {
+  ops::Paged pool = paged(t, 3, 2, 130);
+  pool.pool = codes(t, {12, 130}), pool.scales = t.floats({12, 2});
+  d.run(site, ops::WriteLatentsParams{.x = t.floats({5, 130}), .pool = pool, .batch = two_sequences(t)});
+}
+
+ops::ReplayRing ring(Tensors& t) { return {.keys = t.bf16({2, 8, 2, 4}), .values = t.floats({2, 8, 2, 4}), .decay = t.zeros({2, 4, 2, 4})}; }
+
+/// The second row of the first sequence stands at a checkpoint.
+void kda_verify(Tensors& t, Dispatch& d, OpSite& site) {
+  std::vector<float> decay(5 * 8, -0.25f);
+  ops::KdaVerifyParams p{};
+  p.q = t.floats({5, 2, 4}), p.k = t.floats({5, 2, 4}), p.v = t.floats({5, 2, 4}), p.g = t.put(decay.data(), DType::kF32, {5, 8});
+  p.beta = t.floats({5, 2}), p.states = codes(t, {3, 2, 4, 4}), p.states_scales = t.floats({3, 2, 4}), p.state = t.ints({2}, {2, -1});
+  p.checkpoint = t.ints({2}, {1, 0}), p.slot = t.ints({2}, {1, 0}), p.ring = ring(t), p.fold = t.ints({5}, {0, 1, 0, 0, 0});
+  p.batch = two_sequences(t), p.o = t.floats({5, 2, 4});
+  d.run(site, p);
+}
+
+void kda_flush(Tensors& t, Dispatch& d, OpSite& site) {
+  ops::KdaFlushParams p{};
+  p.states = p.entering = codes(t, {3, 2, 4, 4}), p.states_scales = p.entering_scales = t.floats({3, 2, 4});
+  p.state_in = t.ints({2}, {2, 0}), p.into = t.ints({2}, {2, 1}), p.checkpoint = t.ints({2}, {3, 0}), p.to = t.ints({2}, {5, 1});
+  p.slot = t.ints({2}, {0, 1}), p.ring = ring(t), p.folded_max = 2;
+  d.run(site, p);
+}
+
 }  // namespace
 
 std::vector<Problem> problems() {
@@ -188,7 +238,11 @@ std::vector<Problem> problems() {
           {OpId::kWriteLatents, "write_latents", write_latents},
           {OpId::kMlaExpanded, "mla_expanded", mla_expanded},
           {OpId::kMlaUnabsorb, "mla_unabsorb", mla_unabsorb},
-          {OpId::kMoe, "moe", moe}};
+          {OpId::kMoe, "moe", moe},
+          {OpId::kMatmul, "matmul of INT8 codes", int8_matmul},
+          {OpId::kWriteLatents, "write_latents as codes", write_codes},
+          {OpId::kKdaVerify, "kda_verify with a fold", kda_verify},
+          {OpId::kKdaFlush, "kda_flush in place and elsewhere", kda_flush}};
 }
 
 }  // namespace lathe::backend::testing

@@ -22,10 +22,13 @@ struct Ragged {
 };
 
 /// Rows of a cache family that is stored in blocks: row r of sequence s lies at pool row table[s, r / block_rows] · block_rows + r mod block_rows.
+/// 8-bit rows have one f32 scale for each run of 128 values, the last run of a row possibly shorter (tensor/quantised.h): 528 bytes for 512 values.
+/// They are made when a row is written, and whoever reads a value reads code · scale.
 struct Paged {
-  View pool;               ///< [pool rows, width] f32 or bf16
+  View pool;               ///< [pool rows, width] f32, bf16, i8 or f8_e4m3
   View table;              ///< i32 [S, blocks_max]; entries past the sequence's end are not read
   int64_t block_rows = 0;  ///< rows of this family per block
+  View scales{};           ///< of i8 and f8_e4m3: f32 [pool rows, ceil(width / 128)]
 };
 
 }  // namespace lathe::ops

@@ -4,7 +4,11 @@
 namespace lathe::ops {
 namespace {
 
-int64_t row_bytes(const Paged& paged) { return paged.pool.dim(1) * static_cast<int64_t>(tensor::dtype_bytes(paged.pool.dtype)); }
+/// One row with its scales.
+int64_t row_bytes(const Paged& paged) {
+  return paged.pool.dim(1) * static_cast<int64_t>(tensor::dtype_bytes(paged.pool.dtype)) +
+         (paged.scales.present() ? paged.scales.dim(1) * int64_t{sizeof(float)} : 0);
+}
 
 /// Keys that a row at `position` attends to: the chosen pools and the tail, or all there are.
 int64_t keys_of(const Selection& selection, int64_t position) {

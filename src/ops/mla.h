@@ -6,7 +6,7 @@
 
 namespace lathe::ops {
 
-/// Writes row t of sequence s at position start[s] + (t − begin[s]) of the paged pool, rounded to the pool's dtype.
+/// Writes row t of sequence s at position start[s] + (t − begin[s]) of the paged pool, rounded to the pool's dtype, or as codes: the same bits everywhere.
 struct WriteLatentsParams {
   static constexpr OpId kId = OpId::kWriteLatents;
   View x;      ///< f32 [T, R]
@@ -14,7 +14,7 @@ struct WriteLatentsParams {
   Ragged batch;
   template <class Self, class V>
   static void visit(Self& s, V& v) {
-    v.in("x", s.x), v.inout("pool", s.pool.pool), v.in("table", s.pool.table);
+    v.in("x", s.x), v.inout("pool", s.pool.pool), v.inout("pool scales", s.pool.scales), v.in("table", s.pool.table);
     Ragged::visit(s.batch, v);
   }
 };
@@ -37,7 +37,8 @@ struct IndexKeysParams {
   template <class Self, class V>
   static void visit(Self& s, V& v) {
     v.in("k", s.k), v.in("gate", s.gate), v.in("norm_weight", s.norm_weight), v.in("norm_bias", s.norm_bias), v.in("ape", s.ape);
-    v.inout("ring", s.ring), v.in("slot", s.slot), v.inout("keys", s.keys.pool), v.in("table", s.keys.table);
+    v.inout("ring", s.ring), v.in("slot", s.slot), v.inout("keys", s.keys.pool), v.inout("keys scales", s.keys.scales);
+    v.in("table", s.keys.table);
     Ragged::visit(s.batch, v);
   }
 };
@@ -58,7 +59,8 @@ struct IndexSelectParams {
   View scores;     ///< absent, or out f32 [T, n_max]: every score, −inf beyond n (merging over ranks, tests)
   template <class Self, class V>
   static void visit(Self& s, V& v) {
-    v.in("q", s.q), v.in("weights", s.weights), v.in("keys", s.keys.pool), v.in("table", s.keys.table);
+    v.in("q", s.q), v.in("weights", s.weights), v.in("keys", s.keys.pool), v.in("keys scales", s.keys.scales);
+    v.in("table", s.keys.table);
     Ragged::visit(s.batch, v);
     v.out("selection", s.selection), v.out("scores", s.scores);
   }
@@ -106,8 +108,8 @@ struct MlaAttendParams {
   View row_sum;     ///< absent, or out f32 [T, H]
   template <class Self, class V>
   static void visit(Self& s, V& v) {
-    v.in("q", s.q), v.in("latents", s.latents.pool), v.in("table", s.latents.table), v.in("pools", s.selection.pools),
-        v.in("tail_begin", s.selection.tail_begin);
+    v.in("q", s.q), v.in("latents", s.latents.pool), v.in("latents scales", s.latents.scales), v.in("table", s.latents.table),
+        v.in("pools", s.selection.pools), v.in("tail_begin", s.selection.tail_begin);
     Ragged::visit(s.batch, v);
     v.out("out", s.out), v.out("row_max", s.row_max), v.out("row_sum", s.row_sum);
   }
@@ -127,6 +129,7 @@ struct MlaUnabsorbParams {
 };
 
 /// The same attention in expanded form: k_h = W^K_h c, v_h = W^V_h c; s = scale · q·k; o = Σ p v. Equal to absorb, attend, unabsorb up to rounding.
+/// kBF16 rounds a latent of f32 as it enters the products; codes enter as they are (exact in BF16), their scales on f32 sums.
 struct MlaExpandedParams {
   static constexpr OpId kId = OpId::kMlaExpanded;
   View q;  ///< f32 [T, H, nope]
@@ -139,8 +142,8 @@ struct MlaExpandedParams {
   View out;  ///< f32 [T, H, value]
   template <class Self, class V>
   static void visit(Self& s, V& v) {
-    v.in("q", s.q), v.in("kv_b", s.kv_b.matrix), v.in("latents", s.latents.pool), v.in("table", s.latents.table), v.in("pools", s.selection.pools),
-        v.in("tail_begin", s.selection.tail_begin);
+    v.in("q", s.q), v.in("kv_b", s.kv_b.matrix), v.in("latents", s.latents.pool), v.in("latents scales", s.latents.scales),
+        v.in("table", s.latents.table), v.in("pools", s.selection.pools), v.in("tail_begin", s.selection.tail_begin);
     Ragged::visit(s.batch, v);
     v.out("out", s.out);
   }

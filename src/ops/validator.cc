@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "tensor/quantised.h"
+
 namespace lathe::ops {
 namespace {
 
@@ -124,7 +126,12 @@ void Validator::ragged(const Ragged& batch, Dim& sequences) {
 void Validator::paged(const std::string& name, const Paged& p, Dim& sequences, Dim& width) {
   Dim rows{"pool rows"};
   Dim blocks{"blocks"};
-  view(name, p.pool, kVectorTypes, {&rows, &width});
+  view(name, p.pool, kVectorTypes | kCodeTypes, {&rows, &width});
+  if (!ok()) return;
+  require(p.scales.present() == tensor::is_code(p.pool.dtype), "{} is {}, its scales are {}: expected scales with i8 and f8_e4m3 and only with them",
+          name, describe(p.pool), describe(p.scales));
+  Dim runs{"runs of 128", tensor::runs_of(width.size)};
+  optional(name + " scales", p.scales, kF32Only, {&rows, &runs});
   view(name + " table", p.table, kI32Only, {&sequences, &blocks});
   require(p.block_rows > 0, "{} has {} rows a block, expected at least 1", name, p.block_rows);
 }

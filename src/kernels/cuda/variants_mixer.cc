@@ -233,18 +233,26 @@ constexpr std::array kTable = {
                      },
                  .run = recurrence_plain},
     ops::Variant{.op = OpId::kGatedNorm, .name = "warp", .supports = any, .run = gated_norm},
-    ops::Variant{.op = OpId::kWriteLatents, .name = "rows", .supports = any, .run = write_latents},
-    ops::Variant{
-        .op = OpId::kIndexKeys,
-        .name = "rows",
-        .supports = [](const void* p) { return as<ops::IndexKeysParams>(p).ape.dim(0) * as<ops::IndexKeysParams>(p).k.dim(1) * 4 <= kSharedMax; },
-        .run = index_keys},
-    ops::Variant{
-        .op = OpId::kIndexSelect,
-        .name = "radix",
-        .supports =
-            [](const void* p) { return as<ops::IndexSelectParams>(p).q.dim(1) * (as<ops::IndexSelectParams>(p).q.dim(2) + 1) * 4 <= kSharedMax; },
-        .run = index_select},
+    ops::Variant{.op = OpId::kWriteLatents,
+                 .name = "rows",
+                 .supports = [](const void* p) { return !as<ops::WriteLatentsParams>(p).pool.scales.present(); },
+                 .run = write_latents},
+    ops::Variant{.op = OpId::kIndexKeys,
+                 .name = "rows",
+                 .supports =
+                     [](const void* p) {
+                       const auto& k = as<ops::IndexKeysParams>(p);
+                       return !k.keys.scales.present() && k.ape.dim(0) * k.k.dim(1) * 4 <= kSharedMax;
+                     },
+                 .run = index_keys},
+    ops::Variant{.op = OpId::kIndexSelect,
+                 .name = "radix",
+                 .supports =
+                     [](const void* p) {
+                       const auto& x = as<ops::IndexSelectParams>(p);
+                       return !x.keys.scales.present() && x.q.dim(1) * (x.q.dim(2) + 1) * 4 <= kSharedMax;
+                     },
+                 .run = index_select},
     ops::Variant{.op = OpId::kMlaAbsorb,
                  .name = "plain",
                  .supports =
@@ -258,7 +266,11 @@ constexpr std::array kTable = {
     ops::Variant{.op = OpId::kMlaAttend, .name = "parts_many", .supports = fits_parts, .run = attend_in_parts<AttendRung::kMany>},
     ops::Variant{.op = OpId::kMlaAttend,
                  .name = "plain",
-                 .supports = [](const void* p) { return as<ops::MlaAttendParams>(p).q.dim(2) <= kLatentMax; },
+                 .supports =
+                     [](const void* p) {
+                       const auto& a = as<ops::MlaAttendParams>(p);
+                       return !a.latents.scales.present() && a.q.dim(2) <= kLatentMax;
+                     },
                  .run = attend_plain},
 };
 

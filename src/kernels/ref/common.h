@@ -8,6 +8,7 @@
 #include "ops/batch.h"
 #include "ops/kernel.h"
 #include "ops/op.h"
+#include "tensor/quantised.h"
 
 namespace lathe::kernels::ref {
 
@@ -81,10 +82,30 @@ inline std::vector<int32_t> sequence_of_rows(const ops::Ragged& batch) {
 /// Absolute position of row t of sequence s.
 inline int64_t position_of(const ops::Ragged& batch, int64_t s, int64_t t) { return batch.start.i32()[s] + t - batch.begin.i32()[s]; }
 
-/// Offset of row r of sequence s, in elements of the pool.
-inline int64_t paged_offset(const ops::Paged& paged, int64_t s, int64_t r) {
+/// Pool row of row r of sequence s.
+inline int64_t paged_row(const ops::Paged& paged, int64_t s, int64_t r) {
   const int32_t block = paged.table.i32()[s * paged.table.step(0) + r / paged.block_rows];
-  return (block * paged.block_rows + r % paged.block_rows) * paged.pool.step(0);
+  return block * paged.block_rows + r % paged.block_rows;
+}
+/// The values of a pool row; codes times their scales are exact.
+inline std::vector<double> load_row(const ops::Paged& paged, int64_t at) {
+  std::vector<double> out;
+  for (int64_t c = 0; c < paged.pool.dim(1); ++c) {
+    const auto value = static_cast<double>(tensor::load_as_float(paged.pool.dtype, paged.pool.data, at * paged.pool.step(0) + c));
+    out.push_back(paged.scales.present() ? value * static_cast<double>(row(paged.scales, at)[c / tensor::kRunValues]) : value);
+  }
+  return out;
+}
+inline void store_row(const ops::Paged& paged, int64_t at, const float* x) {
+  const int64_t first = at * paged.pool.step(0);
+  if (paged.scales.present()) {
+    return tensor::quantise_row(x, paged.pool.dim(1), paged.pool.dtype, static_cast<std::byte*>(paged.pool.data) + first, row(paged.scales, at));
+  }
+  for (int64_t c = 0; c < paged.pool.dim(1); ++c) tensor::store_from_float(paged.pool.dtype, paged.pool.data, first + c, x[c]);
+}
+/// For counters: one row with its scales.
+inline int64_t paged_row_bytes(const ops::Paged& paged) {
+  return paged.pool.dim(1) * size_of(paged.pool) + (paged.scales.present() ? paged.scales.dim(1) * size_of(paged.scales) : 0);
 }
 
 }  // namespace lathe::kernels::ref

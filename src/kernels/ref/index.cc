@@ -72,9 +72,10 @@ void index_sequence(const ops::IndexKeysParams& p, int64_t s, const LaunchContex
         gates.push_back(row(p.gate, begin + position - start));
       }
     }
-    const int64_t to = paged_offset(p.keys, s, q);
-    for (int64_t c = 0; c < width; ++c) tensor::store_from_float(p.keys.pool.dtype, p.keys.pool.data, to + c, pooled(p, keys, gates, c));
-    LATHE_COUNT(context, kBytesWritten, width * size_of(p.keys.pool));
+    std::vector<float> key;
+    for (int64_t c = 0; c < width; ++c) key.push_back(pooled(p, keys, gates, c));
+    store_row(p.keys, paged_row(p.keys, s, q), key.data());
+    LATHE_COUNT(context, kBytesWritten, paged_row_bytes(p.keys));
     LATHE_COUNT(context, kFlops, 5 * pool * width);
     LATHE_COUNT(context, kExponentials, pool * width);
     LATHE_COUNT(context, kDivisions, width);
@@ -91,12 +92,12 @@ void index_sequence(const ops::IndexKeysParams& p, int64_t s, const LaunchContex
 float score(const ops::IndexSelectParams& p, int64_t t, int64_t s, int64_t pool) {
   const int64_t heads = p.q.dim(1);
   const int64_t width = p.q.dim(2);
-  const int64_t key = paged_offset(p.keys, s, pool);
+  const std::vector<double> key = load_row(p.keys, paged_row(p.keys, s, pool));
   double total = 0;
   for (int64_t h = 0; h < heads; ++h) {
     double product = 0;
     for (int64_t c = 0; c < width; ++c) {
-      product += static_cast<double>(row(p.q, t, h)[c]) * static_cast<double>(tensor::load_as_float(p.keys.pool.dtype, p.keys.pool.data, key + c));
+      product += static_cast<double>(row(p.q, t, h)[c]) * key[static_cast<size_t>(c)];
     }
     product /= std::sqrt(static_cast<double>(width));
     total += static_cast<double>(row(p.weights, t)[h]) / std::sqrt(static_cast<double>(heads)) * (product < 0.0 ? 0.0 : product);
@@ -113,10 +114,9 @@ void LATHE_KERNEL(write_latents)(const void* params, const LaunchContext& contex
   LATHE_COUNT(context, kBytesRead, (2 * p.batch.sequences() + 1) * 4);
   each(context, p.x.dim(0), [&](int64_t t) {
     const int64_t s = sequence[static_cast<size_t>(t)];
-    const int64_t to = paged_offset(p.pool, s, position_of(p.batch, s, t));
-    for (int64_t c = 0; c < width; ++c) tensor::store_from_float(p.pool.pool.dtype, p.pool.pool.data, to + c, row(p.x, t)[c]);
+    store_row(p.pool, paged_row(p.pool, s, position_of(p.batch, s, t)), row(p.x, t));
     LATHE_COUNT(context, kBytesRead, width * 4);
-    LATHE_COUNT(context, kBytesWritten, width * size_of(p.pool.pool));
+    LATHE_COUNT(context, kBytesWritten, paged_row_bytes(p.pool));
   });
 }
 
@@ -142,7 +142,7 @@ void LATHE_KERNEL(index_select)(const void* params, const LaunchContext& context
     if (pools > most || p.scores.present()) {
       std::vector<float> scores(static_cast<size_t>(pools));
       for (int64_t i = 0; i < pools; ++i) scores[static_cast<size_t>(i)] = score(p, t, s, i);
-      LATHE_COUNT(context, kBytesRead, p.q.dim(1) * (p.q.dim(2) + 1) * 4 + pools * p.q.dim(2) * size_of(p.keys.pool));
+      LATHE_COUNT(context, kBytesRead, p.q.dim(1) * (p.q.dim(2) + 1) * 4 + pools * paged_row_bytes(p.keys));
       LATHE_COUNT(context, kFlops, pools * p.q.dim(1) * (2 * p.q.dim(2) + 2));
       if (p.scores.present()) {
         LATHE_CHECK(pools <= p.scores.dim(1), "{} pools, room for {} scores", pools, p.scores.dim(1));

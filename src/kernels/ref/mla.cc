@@ -50,13 +50,8 @@ void attend_row(const ops::MlaAttendParams& p, int64_t t, int64_t s, const Launc
   const int64_t width = p.q.dim(2);
   const std::vector<int64_t> keys = keys_of_row(p.selection, t, position_of(p.batch, s, t));
   std::vector<std::vector<double>> latents;
-  for (const int64_t position : keys) {
-    const int64_t from = paged_offset(p.latents, s, position);
-    std::vector<double>& latent = latents.emplace_back(static_cast<size_t>(width));
-    for (int64_t c = 0; c < width; ++c)
-      latent[static_cast<size_t>(c)] = static_cast<double>(tensor::load_as_float(p.latents.pool.dtype, p.latents.pool.data, from + c));
-  }
-  LATHE_COUNT(context, kBytesRead, static_cast<int64_t>(keys.size()) * width * size_of(p.latents.pool));
+  for (const int64_t position : keys) latents.push_back(load_row(p.latents, paged_row(p.latents, s, position)));
+  LATHE_COUNT(context, kBytesRead, static_cast<int64_t>(keys.size()) * paged_row_bytes(p.latents));
   for (int64_t h = 0; h < p.q.dim(1); ++h) {
     const std::vector<double> q(row(p.q, t, h), row(p.q, t, h) + width);
     std::vector<double> weights;
@@ -90,14 +85,13 @@ class ExpandedHead {
     std::vector<float>& token = tokens_[static_cast<size_t>(position)];
     if (!token.empty()) return token.data();
     const int64_t width = p_.kv_b.matrix.cols();
-    const int64_t from = paged_offset(p_.latents, s_, position);
-    std::vector<double> latent(static_cast<size_t>(width));
-    for (int64_t c = 0; c < width; ++c) {
-      latent[static_cast<size_t>(c)] = activation(tensor::load_as_float(p_.latents.pool.dtype, p_.latents.pool.data, from + c), p_.compute);
+    std::vector<double> latent = load_row(p_.latents, paged_row(p_.latents, s_, position));
+    if (!p_.latents.scales.present()) {
+      for (double& c : latent) c = activation(static_cast<float>(c), p_.compute);
     }
     for (int64_t r = 0; r < rows_; ++r) token.push_back(static_cast<float>(dot(latent.data(), matrix_.data() + r * width, width)));
     LATHE_COUNT(context_, kFlops, 2 * rows_ * width);
-    LATHE_COUNT(context_, kBytesRead, width * size_of(p_.latents.pool));
+    LATHE_COUNT(context_, kBytesRead, paged_row_bytes(p_.latents));
     return token.data();
   }
 

@@ -19,6 +19,7 @@ struct Latents {
   int64_t width;
   DType pool = DType::kF32;
   int64_t block_rows = 16;
+  bool hard = false;  ///< rows of zeros, of subnormals, with an infinity and with one outlier
 };
 
 void latents_case(std::vector<Case>& out, const Latents& c) {
@@ -36,6 +37,9 @@ void latents_case(std::vector<Case>& out, const Latents& c) {
                                          .written = true});
                        p.batch = b.ragged(c.batch);
                        if (c.batch.tokens() > 1) p.x.f32()[p.x.step(0)] = std::numeric_limits<float>::quiet_NaN();
+                       if (!c.hard) return;
+                       for (int64_t i = 0; i < c.width; ++i) p.x.f32()[2 * p.x.step(0) + i] = 0, p.x.f32()[3 * p.x.step(0) + i] *= 0x1p-130f;
+                       p.x.f32()[4 * p.x.step(0) + c.width - 1] = -std::numeric_limits<float>::infinity(), p.x.f32()[5 * p.x.step(0)] = 3e5f;
                      },
                  .parts = Parts::kSequences});
 }
@@ -95,14 +99,16 @@ struct Select {
 double exact_score(const IndexSelectParams& p, int64_t t, int64_t s, int64_t pool) {
   const int64_t heads = p.q.dim(1);
   const int64_t width = p.q.dim(2);
-  const int64_t key =
-      (p.keys.table.i32()[s * p.keys.table.step(0) + pool / p.keys.block_rows] * p.keys.block_rows + pool % p.keys.block_rows) * width;
+  const int64_t at = p.keys.table.i32()[s * p.keys.table.step(0) + pool / p.keys.block_rows] * p.keys.block_rows + pool % p.keys.block_rows;
+  const auto key = [&](int64_t c) {
+    const auto value = static_cast<double>(tensor::load_as_float(p.keys.pool.dtype, p.keys.pool.data, at * width + c));
+    return p.keys.scales.present() ? value * static_cast<double>(p.keys.scales.f32()[at * p.keys.scales.step(0) + c / 128]) : value;
+  };
   double total = 0;
   for (int64_t h = 0; h < heads; ++h) {
     double product = 0;
     for (int64_t c = 0; c < width; ++c) {
-      product += static_cast<double>(p.q.f32()[t * p.q.step(0) + h * p.q.step(1) + c]) *
-                 static_cast<double>(tensor::load_as_float(p.keys.pool.dtype, p.keys.pool.data, key + c));
+      product += static_cast<double>(p.q.f32()[t * p.q.step(0) + h * p.q.step(1) + c]) * key(c);
     }
     if (product < 0) product = 0;
     total += static_cast<double>(p.weights.f32()[t * p.weights.step(0) + h]) * product;
@@ -170,7 +176,8 @@ void select_case(std::vector<Case>& out, const Select& c) {
                       each_element(view, [&](int64_t at) { view.f32()[at] = std::round(view.f32()[at]); });
                   }
                   if (c.data == Data::kNonfinite) {
-                    for (int64_t i = 0; i < p.keys.pool.dim(0); i += 3) p.keys.pool.f32()[i * c.width] = std::numeric_limits<float>::quiet_NaN();
+                    const View& damaged = p.keys.scales.present() ? p.keys.scales : p.keys.pool;
+                    for (int64_t i = 0; i < damaged.dim(0); i += 3) damaged.f32()[i * damaged.step(0)] = std::numeric_limits<float>::quiet_NaN();
                     each_element(p.weights, [&](int64_t at) { p.weights.f32()[at] = -1.0f; });  // negative numbers still beat NaN
                   }
                 },
@@ -181,9 +188,42 @@ void select_case(std::vector<Case>& out, const Select& c) {
   out.push_back(item);
 }
 
+/// Rows of codes with a scale for each 128 of them.
+void code_cases(std::vector<Case>& out) {
+  for (const DType type : {DType::kI8, DType::kF8E4M3}) {
+    const bool i8 = type == DType::kI8;
+    latents_case(out, {.name = i8 ? "i8_512" : "f8_512", .batch = {{5, 0, 1, 20}, {0, 3, 15, 30}}, .width = 512, .pool = type, .hard = true});
+    latents_case(out, {.name = i8 ? "i8_200" : "f8_200", .batch = {{7, 2}, {2, 11}}, .width = 200, .pool = type, .block_rows = 4, .hard = true});
+    latents_case(out, {.name = i8 ? "i8_33" : "f8_33", .batch = {{3, 9}, {14, 0}}, .width = 33, .pool = type});
+    latents_case(out, {.name = i8 ? "i8_empty" : "f8_empty", .batch = {{0, 0}, {3, 0}}, .width = 16, .pool = type});
+    keys_case(out, {.name = i8 ? "i8_p4_128" : "f8_p4_128", .batch = {{9, 1, 0, 6}, {0, 3, 5, 2}}, .width = 128, .pool = 4, .ring = 3, .keys = type});
+    keys_case(out, {.name = i8 ? "i8_p3_17" : "f8_p3_17", .batch = {{8, 5}, {2, 4}}, .width = 17, .pool = 3, .ring = 2, .keys = type});
+    keys_case(out, {.name = i8 ? "i8_nonfinite" : "f8_nonfinite",
+                    .batch = {{8, 4}, {0, 0}},
+                    .width = 130,
+                    .pool = 4,
+                    .ring = 3,
+                    .keys = type,
+                    .nonfinite = true});
+    select_case(
+        out, {.name = i8 ? "i8_h4_128" : "f8_h4_128", .batch = {{5, 1, 0, 2}, {90, 203, 7, 50}}, .heads = 4, .width = 128, .pools = 8, .keys = type});
+    select_case(out,
+                {.name = i8 ? "i8_h3_17" : "f8_h3_17", .batch = {{4}, {150}}, .heads = 3, .width = 17, .pools = 5, .scores = true, .keys = type});
+    select_case(out, {.name = i8 ? "i8_scores_nonfinite" : "f8_scores_nonfinite",
+                      .batch = {{3}, {60}},
+                      .heads = 2,
+                      .width = 16,
+                      .pools = 12,
+                      .scores = true,
+                      .keys = type,
+                      .data = Data::kNonfinite});
+  }
+}
+
 }  // namespace
 
 void add_index_cases(std::vector<Case>& out) {
+  code_cases(out);
   latents_case(out, {.name = "f32_128", .batch = {{5, 0, 1, 20}, {0, 3, 15, 30}}, .width = 128});
   latents_case(out, {.name = "f32_33_blocks_of_4", .batch = {{7, 2}, {2, 11}}, .width = 33, .block_rows = 4});
   latents_case(out, {.name = "bf16_40", .batch = {{3, 9}, {14, 0}}, .width = 40, .pool = DType::kBF16});

@@ -95,7 +95,8 @@ Paged latents_of(Problem& b, const Attend& c) {
   for (size_t s = 0; s < c.batch.rows.size(); ++s) rows = std::max<int64_t>(rows, c.batch.start[s] + c.batch.rows[s]);
   const Paged paged =
       b.paged({.dtype = c.cache, .width = c.latent, .sequences = static_cast<int64_t>(c.batch.rows.size()), .rows = rows, .block_rows = 8});
-  if (c.nonfinite) paged.pool.f32()[paged.table.i32()[0] * 8 * c.latent] = std::numeric_limits<float>::quiet_NaN();  // token 0 of sequence 0
+  const View& damaged = paged.scales.present() ? paged.scales : paged.pool;
+  if (c.nonfinite) damaged.f32()[paged.table.i32()[0] * 8 * damaged.step(0)] = std::numeric_limits<float>::quiet_NaN();  // token 0 of sequence 0
   return paged;
 }
 
@@ -213,6 +214,49 @@ void expanded_cases(std::vector<Case>& out) {
                       .compute = Compute::kBF16});
 }
 
+/// Latents as codes with a scale for each 128 of them.
+void code_cases(std::vector<Case>& out) {
+  for (const DType type : {DType::kI8, DType::kF8E4M3}) {
+    const bool i8 = type == DType::kI8;
+    attend_case(out, {.name = i8 ? "i8_h20_512" : "f8_h20_512",
+                      .batch = {{1, 2, 0, 1}, {300, 101, 0, 2}},
+                      .heads = 20,
+                      .latent = 512,
+                      .pools = 40,
+                      .cache = type,
+                      .merge = true});
+    attend_case(
+        out,
+        {.name = i8 ? "i8_h2_200" : "f8_h2_200", .batch = {{3, 2}, {30, 0}}, .heads = 2, .latent = 200, .pools = 6, .cache = type, .tails = true});
+    attend_case(out, {.name = i8 ? "i8_nonfinite" : "f8_nonfinite",
+                      .batch = {{5, 5}, {0, 0}},
+                      .heads = 2,
+                      .latent = 24,
+                      .pools = 4,
+                      .cache = type,
+                      .nonfinite = true});
+    attend_case(out, {.name = i8 ? "i8_empty" : "f8_empty", .batch = {{0, 0}, {4, 0}}, .heads = 2, .latent = 16, .pools = 4, .cache = type});
+    expanded_case(out, {.name = i8 ? "i8_h2_130" : "f8_h2_130",
+                        .batch = {{6, 2}, {10, 0}},
+                        .heads = 2,
+                        .latent = 130,
+                        .pools = 8,
+                        .nope = 32,
+                        .value = 32,
+                        .cache = type,
+                        .weights = kFp8Weights});
+    expanded_case(out, {.name = i8 ? "fast_i8_h2_64" : "fast_f8_h2_64",
+                        .batch = {{7, 2}, {3, 20}},
+                        .heads = 2,
+                        .latent = 64,
+                        .pools = 8,
+                        .nope = 32,
+                        .value = 32,
+                        .cache = type,
+                        .compute = Compute::kBF16});
+  }
+}
+
 }  // namespace
 
 void add_mla_cases(std::vector<Case>& out) {
@@ -227,6 +271,7 @@ void add_mla_cases(std::vector<Case>& out) {
       {.name = "fast_h2_fp8", .tokens = 3, .heads = 2, .nope = 64, .value = 64, .latent = 128, .weights = kFp8Weights, .compute = Compute::kBF16});
   attend_cases(out);
   expanded_cases(out);
+  code_cases(out);
 }
 
 }  // namespace lathe::ops::cases

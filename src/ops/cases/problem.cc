@@ -5,6 +5,8 @@
 #include <cstring>
 #include <numeric>
 
+#include "tensor/quantised.h"
+
 namespace lathe::ops::cases {
 namespace {
 
@@ -157,7 +159,13 @@ Paged Problem::paged(const Pool& pool) {
   std::iota(order.begin(), order.end(), 1);  // block 0 belongs to nobody
   for (size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[mix(seed_ + i) % i]);
   const std::vector<int64_t> shape = {(sequences * blocks + 1) * block_rows, width};
-  return {.pool = written ? inout(dtype, shape) : in(dtype, shape), .table = indices(order, {sequences, blocks}), .block_rows = block_rows};
+  const bool codes = tensor::is_code(dtype);
+  const Fill fill = codes ? normal(40) : normal();
+  Paged out{
+      .pool = written ? inout(dtype, shape, fill) : in(dtype, shape, fill), .table = indices(order, {sequences, blocks}), .block_rows = block_rows};
+  const std::vector<int64_t> runs = {shape[0], tensor::runs_of(width)};
+  if (codes) out.scales = written ? inout(DType::kF32, runs, uniform(0.01, 0.04), 1) : in(DType::kF32, runs, uniform(0.01, 0.04), 1);
+  return out;
 }
 
 std::string Problem::damage() const {
