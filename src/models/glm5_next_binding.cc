@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
 #include <optional>
 #include <unordered_map>
 
@@ -153,6 +154,12 @@ class Binder : public TensorVisitor {
   Result<void> check_dtype(const TensorSpec& spec, const std::string& name) const {
     const DType dtype = checkpoint_.find(name)->dtype;
     if (dtype_allowed(spec, dtype)) return {};
+    if (dtype == DType::kI8 && spec.fp8_allowed) {
+      if (config_.quantization.int8) return {};
+      return err(Code::kInvalidArgument,
+                 "tensor '{}' in {} is i8, expected bf16, f16, f32, or f8_e4m3 with scales: quantization_config announces no 8-bit integers", name,
+                 checkpoint_.file_of(name));
+    }
     return err(Code::kInvalidArgument, "tensor '{}' in {} is {}, expected bf16, f16{} f32{}", name, checkpoint_.file_of(name),
                tensor::dtype_name(dtype), spec.fp8_allowed ? "," : " or", spec.fp8_allowed ? " or f8_e4m3 with scales" : "");
   }
@@ -181,8 +188,34 @@ class Binder : public TensorVisitor {
     return spec.shape;
   }
 
-  /// Scales of `rows` x `cols` values, or an absent view where the tensor has none; they must come with E4M3 and only with it.
-  Result<View> take_scales(const std::string& name, const std::vector<int64_t>& expected) {
+  /// Scales of i8 rows: `<name>_scale` [..., rows, 1] in a floating type. They are read here, so that a broken one is told now.
+  Result<View> take_row_scales(const std::string& name, const std::vector<int64_t>& expected) {
+    const std::string scale_name = name + "_scale";
+    const TensorEntry* const scale = checkpoint_.find(scale_name);
+    if (scale == nullptr) return err(Code::kInvalidArgument, "tensor '{}' in {} is i8, but has no '{}'", name, checkpoint_.file_of(name), scale_name);
+    if (scale->dtype != DType::kF32 && scale->dtype != DType::kBF16 && scale->dtype != DType::kF16) {
+      return err(Code::kInvalidArgument, "tensor '{}' in {} is {}, expected f32, bf16 or f16", scale_name, checkpoint_.file_of(scale_name),
+                 tensor::dtype_name(scale->dtype));
+    }
+    LATHE_TRY_VOID(check_shape(scale_name, expected));
+    LATHE_TRY(const View view, checkpoint_.take_f32(scale_name));
+    for (int64_t i = 0; i < view.elements(); ++i) {
+      if (std::isfinite(view.f32()[i]) && view.f32()[i] > 0) continue;
+      return err(Code::kInvalidArgument, "tensor '{}' in {} has scale {} in row {}, expected a finite number above 0", scale_name,
+                 checkpoint_.file_of(scale_name), view.f32()[i], i);
+    }
+    return view;
+  }
+
+  /// Scales of a tensor whose last two axes are `rows` x `cols`, `experts` of them if positive; an absent view where it has none.
+  Result<View> take_scales(const std::string& name, int64_t rows, int64_t cols, int64_t experts = 0) {
+    const auto shape = [&](int64_t r, int64_t c) { return experts > 0 ? std::vector<int64_t>{experts, r, c} : std::vector<int64_t>{r, c}; };
+    if (checkpoint_.find(name)->dtype == DType::kI8) return take_row_scales(name, shape(rows, 1));
+    return take_block_scales(name, shape(scale_blocks(rows), scale_blocks(cols)));
+  }
+
+  /// FP8 block scales; they must come with E4M3 and only with it.
+  Result<View> take_block_scales(const std::string& name, const std::vector<int64_t>& expected) {
     const std::string scale_name = name + "_scale_inv";
     const TensorEntry& entry = *checkpoint_.find(name);
     const TensorEntry* scale = checkpoint_.find(scale_name);
@@ -207,9 +240,10 @@ class Binder : public TensorVisitor {
     MatrixView matrix;
     matrix.values = values;
     if (scales.present()) {
+      const bool rows = values.dtype == DType::kI8;
       matrix.scales = scales;
-      matrix.block_rows = kScaleBlock;
-      matrix.block_cols = kScaleBlock;
+      matrix.block_rows = rows ? 1 : kScaleBlock;
+      matrix.block_cols = rows ? static_cast<int32_t>(values.dim(1)) : kScaleBlock;
     }
     return matrix;
   }
@@ -219,7 +253,7 @@ class Binder : public TensorVisitor {
     LATHE_TRY_VOID(check_shape(name, spec.shape));
     const int64_t rows = spec.shape[0];
     const int64_t cols = spec.elements() / rows;
-    LATHE_TRY(const View scales, take_scales(name, {scale_blocks(rows), scale_blocks(cols)}));
+    LATHE_TRY(const View scales, take_scales(name, rows, cols));
     LATHE_TRY(const View values, checkpoint_.take(name));
     return make_matrix(with_shape(values, {rows, cols}), scales);
   }
@@ -235,7 +269,7 @@ class Binder : public TensorVisitor {
     LATHE_TRY_VOID(check_shape(name, joined.shape));
     Whole out;
     if (joined.index >= 0) {
-      LATHE_TRY(out.scales, take_scales(name, {joined.shape[0], scale_blocks(joined.shape[1]), scale_blocks(joined.shape[2])}));
+      LATHE_TRY(out.scales, take_scales(name, joined.shape[1], joined.shape[2], joined.shape[0]));
     }
     LATHE_TRY(out.values, checkpoint_.take(name));
     wholes_.emplace(name, out);

@@ -62,10 +62,72 @@ Result<void> read_vision(const Json& json, ParsedConfig& out) {
   return {};
 }
 
+/// One side of a product in a group: 8-bit symmetric integers with one scale a row or token.
+struct Int8Side {
+  const char* strategy;
+  bool dynamic;
+};
+Result<void> read_int8_side(const Json& json, const std::string& section, const Int8Side& side, ParsedConfig& out) {
+  if (!json.is_object()) return err(Code::kInvalidArgument, "{} is {}, expected an object", section, json.dump());
+  ConfigReader reader(json, section + ".", out.warnings);
+  for (const char* name : {"num_bits", "type", "symmetric", "strategy", "dynamic"}) {
+    if (reader.find({name}) == nullptr) reader.fail("{} is missing", name);
+  }
+  reader.only("num_bits", Json(8));
+  reader.only("type", "int");
+  reader.only("symmetric", Json(true));
+  reader.only("strategy", side.strategy);
+  reader.only("dynamic", Json(side.dynamic));
+  reader.ignore({"group_size", "block_structure", "observer", "observer_kwargs", "actorder", "scale_dtype", "zp_dtype"});
+  reader.warn_about_unknown_keys();
+  return reader.status();
+}
+
+/// What compressed-tensors calls W8A8: one group for all linear layers, INT8 weights a row each, INT8 activations a token each, or none.
+Result<void> read_int8_group(const Json& groups, ParsedConfig& out) {
+  const std::string section = "quantization_config.config_groups";
+  if (!groups.is_object() || groups.as_object().size() != 1) {
+    return err(Code::kInvalidArgument, "{} is {}, expected an object with one group", section, groups.dump());
+  }
+  const auto& [name, group] = *groups.as_object().begin();
+  const std::string own = section + "." + std::string(name);
+  if (!group.is_object()) return err(Code::kInvalidArgument, "{} is {}, expected an object", own, group.dump());
+  ConfigReader reader(group, own + ".", out.warnings);
+  reader.only("targets", Json::Array{Json("Linear")});
+  const Json* const weights = reader.find({"weights"});
+  if (weights == nullptr) reader.fail("weights is missing, expected 8-bit integers");
+  if (reader.find({"output_activations"}) != nullptr) reader.fail("output_activations is given, expected null");
+  const Json* const inputs = reader.find({"input_activations"});
+  reader.ignore({"format"});
+  reader.warn_about_unknown_keys();
+  LATHE_TRY_VOID(reader.status());
+  LATHE_TRY_VOID(read_int8_side(*weights, own + ".weights", {.strategy = "channel", .dynamic = false}, out));
+  if (inputs != nullptr) LATHE_TRY_VOID(read_int8_side(*inputs, own + ".input_activations", {.strategy = "token", .dynamic = true}, out));
+  out.config.quantization.int8 = true;
+  out.config.quantization.int8_activations = inputs != nullptr;
+  return {};
+}
+
+Result<void> read_compressed_tensors(ConfigReader& reader, ParsedConfig& out) {
+  reader.only("format", "int-quantized");
+  reader.only("quantization_status", "compressed");
+  if (reader.find({"kv_cache_scheme"}) != nullptr) reader.fail("kv_cache_scheme is given, expected null");
+  const Json* const groups = reader.find({"config_groups"});
+  if (groups == nullptr) reader.fail("config_groups is missing");
+  const auto excluded = reader.optional_strings({"ignore"});
+  if (excluded) out.config.quantization.modules_to_not_convert = *excluded;
+  reader.ignore({"version", "global_compression_ratio", "sparsity_config", "transform_config"});
+  reader.warn_about_unknown_keys();
+  LATHE_TRY_VOID(reader.status());
+  return read_int8_group(*groups, out);
+}
+
 Result<void> read_quantization(const Json& json, ParsedConfig& out) {
   if (!json.is_object()) return err(Code::kInvalidArgument, "quantization_config is {}, expected an object", json.dump());
   ConfigReader reader(json, "quantization_config.", out.warnings);
-  if (!reader.optional_string({"quant_method"})) reader.fail("quant_method is missing, expected \"fp8\"");
+  const auto method = reader.optional_string({"quant_method"});
+  if (!method) reader.fail("quant_method is missing, expected \"fp8\" or \"compressed-tensors\"");
+  if (method == "compressed-tensors") return read_compressed_tensors(reader, out);
   reader.only("quant_method", "fp8");
   for (const std::string_view name : {"fmt", "quant_fmt"}) reader.only(name, "e4m3");
   reader.only("activation_scheme", "dynamic");

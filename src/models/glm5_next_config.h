@@ -106,7 +106,9 @@ struct SpecialTokens {
 
 /// What quantization_config announces. The stored tensors decide; this is for totals without a checkpoint.
 struct QuantizationConfig {
-  bool fp8 = false;  ///< e4m3 with 128 x 128 block scales
+  bool fp8 = false;               ///< e4m3 with 128 x 128 block scales
+  bool int8 = false;              ///< compressed-tensors: linear layers as i8 with a scale for each row; stored i8 is refused without it
+  bool int8_activations = false;  ///< … and their inputs as i8 with a scale for each token
   std::vector<std::string> modules_to_not_convert;
 };
 

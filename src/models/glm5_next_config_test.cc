@@ -308,6 +308,56 @@ TEST(Glm5NextConfig, SharedSelections) {
   expect_parts(refused(small_with({{"index_topk_pattern", "FFSF"}, {"index_topk_freq", 1}})), {"index_topk_pattern", "index_topk_freq", "layer 2"});
 }
 
+Json int8_config() {
+  Json weights =
+      Json::Object{{"num_bits", 8}, {"type", "int"}, {"symmetric", true}, {"strategy", "channel"}, {"dynamic", false}, {"observer", "minmax"}};
+  Json inputs =
+      Json::Object{{"num_bits", 8}, {"type", "int"}, {"symmetric", true}, {"strategy", "token"}, {"dynamic", true}, {"group_size", nullptr}};
+  Json group =
+      Json::Object{{"targets", Json::Array{Json("Linear")}}, {"weights", weights}, {"input_activations", inputs}, {"output_activations", nullptr}};
+  Json config = release_config();
+  config.set("quantization_config", Json::Object{{"quant_method", "compressed-tensors"},
+                                                 {"format", "int-quantized"},
+                                                 {"quantization_status", "compressed"},
+                                                 {"config_groups", Json::Object{{"group_0", group}}},
+                                                 {"ignore", Json::Array{Json("lm_head")}},
+                                                 {"kv_cache_scheme", nullptr}});
+  return config;
+}
+
+TEST(Glm5NextConfig, Int8OfCompressedTensors) {
+  const Glm5NextConfig config = parsed(int8_config());
+  EXPECT_TRUE(config.quantization.int8 && config.quantization.int8_activations);
+  EXPECT_FALSE(config.quantization.fp8);
+  EXPECT_EQ(config.quantization.modules_to_not_convert, std::vector<std::string>{"lm_head"});
+  const auto group = [](Json& json) -> Json& { return section(section(section(json, "quantization_config"), "config_groups"), "group_0"); };
+  Json weights_only = int8_config();
+  group(weights_only).set("input_activations", nullptr);
+  EXPECT_TRUE(parsed(weights_only).quantization.int8);
+  EXPECT_FALSE(parsed(weights_only).quantization.int8_activations);
+  Json bits = int8_config();
+  section(group(bits), "weights").set("num_bits", 4);
+  expect_parts(refused(bits), {"quantization_config.config_groups.group_0.weights.num_bits", "4"});
+  Json uneven = int8_config();
+  section(group(uneven), "weights").set("symmetric", false);
+  expect_parts(refused(uneven), {"weights.symmetric", "false"});
+  Json fixed = int8_config();
+  section(group(fixed), "input_activations").set("dynamic", false);
+  expect_parts(refused(fixed), {"input_activations.dynamic"});
+  Json packed = int8_config();
+  section(packed, "quantization_config").set("format", "pack-quantized");
+  expect_parts(refused(packed), {"quantization_config.format", "pack-quantized"});
+  Json two = int8_config();
+  section(section(two, "quantization_config"), "config_groups").set("group_1", Json::Object{});
+  expect_parts(refused(two), {"config_groups", "one group"});
+  Json none = int8_config();
+  section(none, "quantization_config").set("config_groups", nullptr);
+  expect_parts(refused(none), {"config_groups is missing"});
+  Json cache = int8_config();
+  section(cache, "quantization_config").set("kv_cache_scheme", Json::Object{});
+  expect_parts(refused(cache), {"kv_cache_scheme"});
+}
+
 TEST(Glm5NextConfig, ConsistencyAndLimits) {
   expect_parts(refused(with("index_topk", 2047)), {"index_topk is 2047", "index_kpool 4"});
   expect_parts(refused(with("num_experts_per_tok", 289)), {"num_experts_per_tok", "289", "288"});

@@ -112,7 +112,7 @@ void Glm5NextModel::dsa_attend(const Pass& pass, const DsaCall& call, const View
     const View turned = arena_.f32({part.rows(), heads, mla.kv_lora_rank});
     const View z = arena_.f32({part.rows(), heads, mla.kv_lora_rank});
     const View q_rows = heads_view(q.rows(part.row_begin, part.row_end), heads);
-    dispatch_.run(call.sites.absorb, ops::MlaAbsorbParams{.q = q_rows, .kv_b = kv_b, .compute = compute_, .out = turned});
+    dispatch_.run(call.sites.absorb, ops::MlaAbsorbParams{.q = q_rows, .kv_b = kv_b, .compute = kv_b_compute(), .out = turned});
     dispatch_.run(call.sites.attend, ops::MlaAttendParams{.q = turned,
                                                           .latents = latents(part),
                                                           .selection = selection(part),
@@ -122,7 +122,7 @@ void Glm5NextModel::dsa_attend(const Pass& pass, const DsaCall& call, const View
                                                           .row_max = {},
                                                           .row_sum = {}});
     const View out_rows = heads_view(out.rows(part.row_begin, part.row_end), heads);
-    dispatch_.run(call.sites.unabsorb, ops::MlaUnabsorbParams{.z = z, .kv_b = kv_b, .compute = compute_, .out = out_rows});
+    dispatch_.run(call.sites.unabsorb, ops::MlaUnabsorbParams{.z = z, .kv_b = kv_b, .compute = kv_b_compute(), .out = out_rows});
   }
   if (const StepBatch::Part& part = pass.batch.expanded(); part.rows() > 0) {
     dispatch_.run(call.sites.expanded, ops::MlaExpandedParams{.q = heads_view(q.rows(part.row_begin, part.row_end), heads),
@@ -131,7 +131,7 @@ void Glm5NextModel::dsa_attend(const Pass& pass, const DsaCall& call, const View
                                                               .selection = selection(part),
                                                               .batch = part.ragged,
                                                               .scale = scale,
-                                                              .compute = compute_,
+                                                              .compute = kv_b_compute(),
                                                               .out = heads_view(out.rows(part.row_begin, part.row_end), heads)});
   }
 }

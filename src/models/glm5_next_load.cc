@@ -32,7 +32,9 @@ Glm5NextModel::Glm5NextModel(backend::Dispatch& dispatch, const ModelOptions& op
   options_.draft = options.draft && config_.draft_layer;
   options_.vision = options.vision && config_.vision.has_value();
   options_.max_batch_tokens = std::min(options.max_batch_tokens, config_.max_positions);
-  compute_ = options.precision == Precision::kExact ? ops::Compute::kF32 : ops::Compute::kBF16;
+  compute_ = options.precision == Precision::kExact  ? ops::Compute::kF32
+             : config_.quantization.int8_activations ? ops::Compute::kInt8
+                                                     : ops::Compute::kBF16;
   const auto cut = [](const tensor::Shard& shard, backend::Group* group) {
     const bool is_cut = shard.kind != tensor::ShardKind::kReplicated && group != nullptr;
     return Cut{.cut = is_cut,

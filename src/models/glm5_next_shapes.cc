@@ -40,10 +40,16 @@ class Shaper : public TensorVisitor {
   Shaper(const Glm5NextConfig& config, void* data) : config_(config), exclusions_(config.quantization.modules_to_not_convert), data_(data) {}
 
   void matrix(TensorSpec spec, MatrixView& place) override {
-    const bool fp8 = spec.fp8_in_release && config_.quantization.fp8 && !exclusions_.covers(spec.name);
+    const bool covered = exclusions_.covers(spec.name);
+    const bool fp8 = spec.fp8_in_release && config_.quantization.fp8 && !covered;
+    const bool int8 = spec.fp8_allowed && config_.quantization.int8 && !covered;
     const int64_t rows = spec.shape[0];
     const int64_t cols = spec.elements() / rows;
-    place = {.values = view(fp8 ? DType::kF8E4M3 : plain(spec), {rows, cols}), .scales = {}};
+    place = {.values = view(fp8 ? DType::kF8E4M3 : int8 ? DType::kI8 : plain(spec), {rows, cols}), .scales = {}};
+    if (int8) {
+      place.scales = view(DType::kF32, {rows, 1});
+      place.block_rows = 1, place.block_cols = static_cast<int32_t>(cols);
+    }
     if (!fp8) return;
     place.scales = view(DType::kF32, {scale_blocks(rows), scale_blocks(cols)});
     place.block_rows = place.block_cols = kScaleBlock;

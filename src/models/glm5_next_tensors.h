@@ -161,6 +161,7 @@ struct Glm5NextWeights {
 
 /// Takes every tensor of the model from `checkpoint`, under its released name, the spelling without `language_model.` or the in-memory names
 /// (stacked experts, joined convolutions, forget_gate.*, attn_hc.*), checks shape and dtype, and that nothing is left over.
+/// INT8  A matrix of i8 must have `<name>_scale` [rows, 1] (f32, bf16 or f16; finite, above 0), and quantization_config must announce 8-bit integers.
 /// FP8   A matrix is FP8 iff `<name>_scale_inv` exists: then it must be F8_E4M3 with f32 scales [ceil(rows/128), ceil(cols/128)], else it must not.
 /// Errors  not_found (missing tensor), invalid_argument (shape, dtype, scales, left over): each names tensor, file and numbers.
 Result<Glm5NextWeights> bind_glm5_next(const Glm5NextConfig& config, weights::Checkpoint& checkpoint);

@@ -373,6 +373,50 @@ TEST_F(BindTest, Fp8ScalesOfA130x200Matrix) {
   EXPECT_EQ(up.bytes(), 130 * 200 + 4 * 4);
 }
 
+TEST_F(BindTest, Int8RowsWithAScaleEachIfTheConfigAnnouncesThem) {
+  config_.intermediate = 130;
+  config_.hidden = 200;
+  config_.vision.reset();
+  stored_.clear();
+  uint32_t seed = 0;
+  for (const TensorSpec& spec : glm5_next_inventory(config_)) {
+    stored_[spec.name] = make_stored(spec.f32_in_release ? DType::kF32 : DType::kBF16, spec.shape, ++seed);
+  }
+  const std::string name = "model.language_model.layers.0.mlp.up_proj.weight", scale_name = name + "_scale";
+  Stored values = make_stored(DType::kF8E4M3, {130, 200}, 7);  // any bytes
+  values.dtype = DType::kI8;
+  Stored scales = make_stored(DType::kF32, {130, 1}, 8);
+  for (int64_t i = 0; i < 130; ++i) tensor::store_from_float(DType::kF32, scales.bytes.data(), i, 0.25f + static_cast<float>(i));
+  stored_[name] = values, stored_[scale_name] = scales;
+  const auto message = [&] {
+    const auto bound = bind();
+    return bound ? std::string() : bound.error().message;
+  };
+  EXPECT_NE(message().find("quantization_config announces no 8-bit integers"), std::string::npos) << message();
+  config_.quantization.int8 = true;
+  const auto w = bind();
+  ASSERT_TRUE(w.has_value()) << w.error().message;
+  const MatrixView& up = w->layers[0].dense->up;
+  EXPECT_EQ(up.block_rows, 1);
+  EXPECT_EQ(up.block_cols, 200);
+  EXPECT_EQ(up.scales.f32()[129], 129.25f);
+  EXPECT_EQ(element(up, 5, 3), tensor::load_as_float(DType::kI8, values.bytes.data(), 5 * 200 + 3) * 5.25f);
+  EXPECT_EQ(up.bytes(), 130 * 200 + 130 * 4);
+  stored_[scale_name] = make_stored(DType::kBF16, {130, 1}, 9);
+  for (int64_t i = 0; i < 130; ++i) tensor::store_from_float(DType::kBF16, stored_[scale_name].bytes.data(), i, 0.5f);
+  const auto narrow = bind();
+  ASSERT_TRUE(narrow.has_value()) << narrow.error().message;
+  EXPECT_EQ(narrow->layers[0].dense->up.scales.f32()[7], 0.5f);
+  tensor::store_from_float(DType::kBF16, stored_[scale_name].bytes.data(), 11, 0.0f);
+  EXPECT_NE(message().find("has scale 0 in row 11, expected a finite number above 0"), std::string::npos) << message();
+  tensor::store_from_float(DType::kBF16, stored_[scale_name].bytes.data(), 11, std::nanf(""));
+  EXPECT_NE(message().find("has scale nan in row 11"), std::string::npos) << message();
+  stored_[scale_name] = make_stored(DType::kF32, {130}, 9);
+  EXPECT_NE(message().find("expected shape [130, 1]"), std::string::npos) << message();
+  stored_.erase(scale_name);
+  EXPECT_NE(message().find("is i8, but has no '" + scale_name + "'"), std::string::npos) << message();
+}
+
 TEST(Glm5NextTensors, NamesAreUniqueAndDescribed) {
   const Glm5NextConfig config = parse_glm5_next_config(release_config())->config;
   std::set<std::string> names;

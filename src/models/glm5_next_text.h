@@ -176,6 +176,8 @@ class Glm5NextModel final : public Model {
   Glm5NextDeviceWeights weights_;
   std::unique_ptr<Glm5NextVision> vision_;
   ops::Compute compute_ = ops::Compute::kF32;
+  /// kv_b takes activations as they are or rounded, never as codes.
+  ops::Compute kv_b_compute() const { return compute_ == ops::Compute::kF32 ? ops::Compute::kF32 : ops::Compute::kBF16; }
   Cut kda_cut_, mla_cut_, dense_cut_, shared_cut_, expert_cut_;
   std::vector<backend::Group*> sum_groups_;  ///< of the cuts, each once, in the same order on every rank
   std::vector<std::vector<std::string>> layer_families_;

@@ -132,6 +132,18 @@ Result<View> Checkpoint::take(std::string_view name) {
   return view;
 }
 
+Result<View> Checkpoint::take_f32(std::string_view name) {
+  LATHE_TRY(View view, take(name));
+  if (view.dtype == DType::kF32) return view;
+  auto copy = std::make_unique<std::byte[]>(static_cast<size_t>(view.elements()) * sizeof(float));
+  auto* const wide = reinterpret_cast<float*>(copy.get());
+  for (int64_t i = 0; i < view.elements(); ++i) wide[i] = tensor::load_as_float(view.dtype, view.data, i);
+  copies_.push_back(std::move(copy));
+  view.data = wide;
+  view.dtype = DType::kF32;
+  return view;
+}
+
 Result<void> Checkpoint::finish() const {
   std::vector<std::string_view> unused;
   for (const auto& [name, stored] : tensors_) {

@@ -40,6 +40,9 @@ class Checkpoint {
   /// Errors  not_found (names the checkpoint), failed_precondition (taken before).
   Result<View> take(std::string_view name);
 
+  /// The same for a tensor of a floating type as f32: a copy where it is stored narrower.
+  Result<View> take_f32(std::string_view name);
+
   /// Error invalid_argument if tensors were never taken: says how many and names the first of them.
   Result<void> finish() const;
 
@@ -72,7 +75,7 @@ class Checkpoint {
   std::vector<std::string> files_;
   std::vector<Shard> shards_;
   std::unordered_map<std::string, Tensor, NameHash, std::equal_to<>> tensors_;
-  std::vector<std::unique_ptr<std::byte[]>> copies_;  ///< of unaligned tensors
+  std::vector<std::unique_ptr<std::byte[]>> copies_;  ///< of unaligned tensors, and of widened ones
   std::map<std::string, std::string> metadata_;
 };
 
