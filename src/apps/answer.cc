@@ -92,7 +92,8 @@ Result<Answer> make_answer(TextModel& model, Prompt prompt, const AnswerOptions&
       break;
     }
   }
-  if (!generator.error(id).message.empty()) return tl::unexpected<Error>(generator.error(id));
+  if (const Error& error = generator.error(id); !error.message.empty())
+    return tl::unexpected<Error>(error.code == Code::kDataLoss ? error.with_context("the model " + model.directory) : error);
   writer.end();
   writer.answer.prompt_ns = (first == 0 ? base::now_ns() : first) - begin;
   writer.answer.decode_ns = first == 0 ? 0 : last - first;

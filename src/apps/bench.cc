@@ -133,12 +133,13 @@ Result<std::vector<evaluate::Sample>> first_token(const engine::EngineOptions& e
     engine::Generator generator(*model.engine);
     engine::Request request{.prompt = std::move(prompt.ids), .images = {}, .sampling = {}, .max_tokens = 1, .stop_tokens = {}};
     request.sampling.temperature = 0;
-    LATHE_TRY_VOID(generator.add(std::move(request)));
+    LATHE_TRY(const int32_t id, generator.add(std::move(request)));
     bool seen = false;
     while (!seen) {
       LATHE_TRY(const bool more, generator.step([&](const engine::TokenEvent&) { seen = true; }));
       if (!more) break;
     }
+    if (const Error& error = generator.error(id); !error.message.empty()) return tl::unexpected<Error>(error);
     return {};
   };
   for (int i = 0; i < kFirstTokenSamples; ++i) {

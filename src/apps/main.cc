@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "apps/bench.h"
+#include "apps/input.h"
 #include "apps/run.h"
 #include "apps/settings.h"
 #include "apps/terminal.h"
@@ -97,7 +98,9 @@ void add_run(CLI::App& app, CommandLine& line) {
           "-p,--prompt", [&run](const std::string& text) { run.prompt = text, run.has_prompt = true; }, "One user turn.")
       ->type_name("TEXT");
   verb->add_option("-f,--file", run.prompt_file, "Read the prompt from a file; - is stdin.")->type_name("FILE");
-  verb->add_flag("--chat,-i,--interactive", run.chat, "Chat with history (the default on a terminal without -p).");
+  verb->add_flag("--chat,-i,--interactive", run.chat,
+                 "Chat with history (the default on a terminal without -p), a turn a line. A turn that does not fit is told and left out; a full "
+                 "context needs /clear.");
   verb->add_flag("--raw", run.raw, "No chat template: the text as it is, special tokens parsed.");
   verb->add_option("--system", run.system, "System prompt.")->type_name("TEXT");
   verb->add_option("--reasoning-effort", run.reasoning_effort, "low, high or max (what the model's template tells apart).")->type_name("EFFORT");
@@ -355,6 +358,7 @@ int run_program(const std::vector<std::string>& given) {
 }  // namespace lathe::apps
 
 int main(int argc, char** argv) {
+  lathe::apps::hold_standard_descriptors();
   std::signal(SIGPIPE, SIG_DFL);  // `lathe … | head`: the end, without a word, whatever the parent does about this signal
   std::signal(SIGXFSZ, SIG_IGN);  // a write beyond `ulimit -f` fails and is told
   try {

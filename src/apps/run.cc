@@ -3,14 +3,14 @@
 #include <fmt/format.h>
 
 #include <charconv>
-#include <iostream>
 #include <memory>
 
 #include "apps/answer.h"
+#include "apps/input.h"
 #include "apps/outputs.h"
 #include "apps/settings.h"
 #include "apps/terminal.h"
-#include "base/file.h"
+#include "base/limits.h"
 #include "observe/timeline.h"
 
 namespace lathe::apps {
@@ -31,28 +31,11 @@ Result<std::pair<TokenId, float>> parse_bias(const std::string& text) {
   return err(Code::kInvalidArgument, "--logit-bias '{}': expected ID=VALUE", text);
 }
 
-Result<std::string> read_stream(std::istream& in) {
-  std::string text;
-  char buffer[1 << 16];
-  while (in.read(buffer, sizeof(buffer)) || in.gcount() > 0) {
-    text.append(buffer, static_cast<size_t>(in.gcount()));
-    if (text.size() > base::kLimits.prompt_bytes)
-      return err(Code::kInvalidArgument, "the prompt is longer than the limit of {} bytes", base::kLimits.prompt_bytes);
-  }
-  if (InterruptGuard::interrupted()) return err(Code::kCancelled, "interrupted while the prompt was read");
-  if (in.bad()) return err(Code::kUnavailable, "cannot read the prompt from stdin");
-  return text;
-}
-
 /// The prompt text, if there is one to be had without asking on a terminal.
 Result<std::string> prompt_text(const RunOptions& options) {
   std::string text = options.prompt;
   if (!options.has_prompt) {
-    if (options.prompt_file.empty() || options.prompt_file == "-") {
-      LATHE_TRY(text, read_stream(std::cin));
-    } else {
-      LATHE_TRY(text, base::read_file(options.prompt_file, base::kLimits.prompt_bytes));
-    }
+    LATHE_TRY(text, read_prompt(options.prompt_file));
   }
   if (text.empty()) return err(Code::kInvalidArgument, "the prompt is empty: expected text after -p, in a file or on stdin");
   return text;
@@ -74,8 +57,7 @@ class Run {
  public:
   Run(const RunOptions& options, TextModel model, AnswerOptions answer) : options_(options), model_(std::move(model)), answer_(std::move(answer)) {}
 
-  Result<int> once() {
-    LATHE_TRY(const std::string text, prompt_text(options_));
+  Result<int> once(const std::string& text) {
     LATHE_TRY(Prompt prompt, options_.raw ? model_.raw_prompt(text) : first_turn(text));
     LATHE_TRY(const Answer answer, answer_to(std::move(prompt)));
     if (options_.json) {
@@ -88,34 +70,37 @@ class Run {
 
   Result<int> chat() {
     messages_ = system_messages();
+    Input input;
     std::string line;
-    std::vector<std::string> images = options_.images;
+    int code = 0;
+    std::vector<std::string> images = options_.images;  // of the first turn that is answered
     if (stdout_is_terminal()) print("Chat with " + model_.directory + ". /clear starts anew, /quit or Ctrl-D ends; Ctrl-C stops an answer.\n");
     for (;;) {
       InterruptGuard::clear();  // before the prompt: who sees it may press Ctrl-C at once
       if (stdin_is_terminal()) print(colour("\x1b[1m", "> "));
-      // A terminal gives a line at a time, so nothing waits in the buffer of stdin when poll() is asked.
-      if ((stdin_is_terminal() && !wait_for_input()) || !std::getline(std::cin, line)) {
-        if (InterruptGuard::interrupted()) {  // Ctrl-C at the prompt: a new line
-          std::cin.clear();
-          clearerr(stdin);
-          print("\n");
-          continue;
-        }
+      const bool waited = !stdin_is_terminal() || wait_for_input();  // a terminal gives a line at a time: no other waits in `input`
+      const auto got = waited ? input.line(line) : Input::Line::kInterrupted;
+      if (!got && got.error().code != Code::kInvalidArgument) return base::forward_error(got);
+      if (got && *got != Input::Line::kText) {
         print("\n");
-        return 0;
+        if (*got == Input::Line::kEnd) return code;
+        continue;  // Ctrl-C at the prompt: a new line
       }
-      if (line == "/quit" || line == "/exit") return 0;
-      if (line == "/clear") {
+      if (got && (line == "/quit" || line == "/exit")) return code;
+      if (got && line == "/clear") {
         messages_ = system_messages();
         history_images_.clear();
         continue;
       }
-      if (line.empty()) continue;
-      auto done = turn(line, std::exchange(images, {}));
-      if (done) continue;
-      if (!stdin_is_terminal() || !stdout_status()) return base::forward_error(done);
-      std::fprintf(stderr, "error: %s\n", done.error().message.c_str());  // a chat survives a turn that does not fit
+      if (got && line.empty()) continue;
+      auto done = got ? turn(line, images) : base::forward_error(got);
+      if (done) {
+        images.clear();
+        continue;
+      }
+      LATHE_TRY_VOID(stdout_status());
+      code = stdin_is_terminal() ? 0 : base::exit_code(done.error().code);
+      leave_out(done.error());
     }
   }
 
@@ -163,7 +148,15 @@ class Run {
     });
   }
 
-  Result<void> turn(const std::string& text, std::vector<std::string> images) {
+  /// A chat survives a turn that does not fit: it is told, and what was said before stands.
+  void leave_out(const Error& why) {
+    was_reasoning_ = false;
+    const bool history = messages_.size() > system_messages().size();
+    std::fprintf(stderr, "error: %s; this turn is left out%s\n", why.message.c_str(), history ? ", /clear makes room" : "");
+  }
+
+  Result<void> turn(const std::string& text, const std::vector<std::string>& images) {
+    LATHE_TRY_VOID(check_utf8("the turn", text));
     config::Json::Array messages = messages_;
     messages.push_back(user_message(text, images.size()));
     std::vector<std::string> all_images = history_images_;
@@ -177,6 +170,9 @@ class Run {
     messages_ = std::move(messages);
     history_images_ = std::move(all_images);
     was_reasoning_ = false;
+    if (answer.finish == "context")
+      std::fprintf(stderr, "the context of %lld tokens is full and ended this answer: /clear makes room\n",
+                   static_cast<long long>(model_.engine->options().context_tokens));
     return {};
   }
 
@@ -216,6 +212,9 @@ Result<void> check_options(const RunOptions& options) {
   if (options.raw && (!options.system.empty() || !options.images.empty() || !options.reasoning_effort.empty())) {
     return err(Code::kInvalidArgument, "--raw takes the text as it is: it does not go with --system, --image or --reasoning-effort");
   }
+  if (options.has_prompt) LATHE_TRY_VOID(check_utf8("-p", options.prompt));
+  LATHE_TRY_VOID(check_utf8("--system", options.system));
+  for (const std::string& stop : options.stop) LATHE_TRY_VOID(check_utf8("--stop", stop));
   return {};
 }
 
@@ -243,6 +242,11 @@ Result<int> run_verb(const config::Settings& settings, const RunOptions& options
   LATHE_TRY_VOID(check_options(options));
   LATHE_TRY(const engine::EngineOptions engine_settings, engine_options(settings));
   LATHE_TRY_VOID(check_trace(options, engine_settings.model));  // told before there is output
+  const bool chat = options.chat || (!options.has_prompt && options.prompt_file.empty() && !options.raw && !options.json && stdin_is_terminal());
+  std::string prompt;
+  if (!chat) {
+    LATHE_TRY(prompt, prompt_text(options));
+  }
   LATHE_TRY(TextModel model, TextModel::load(engine_settings));
   LATHE_TRY_VOID(check_effort(model, options.reasoning_effort));
   AnswerOptions answer{.sampling = sampling_params(settings, model.defaults),
@@ -252,14 +256,14 @@ Result<int> run_verb(const config::Settings& settings, const RunOptions& options
                        .quiet = options.json};
   for (const std::string& text : options.logit_bias) {
     LATHE_TRY(const auto bias, parse_bias(text));
-    answer.sampling.logit_bias.insert(bias);
+    if (!answer.sampling.logit_bias.insert(bias).second)
+      return err(Code::kInvalidArgument, "--logit-bias: token {} is given twice, expected once", bias.first);
   }
   LATHE_TRY_VOID(answer.sampling.validate(model.engine->sampled_vocabulary()));
   const InterruptGuard guard;
   Run run(options, std::move(model), std::move(answer));
   if (!options.trace.empty()) run.trace_to(std::make_unique<observe::Timeline>());
-  const bool chat = options.chat || (!options.has_prompt && options.prompt_file.empty() && !options.raw && !options.json && stdin_is_terminal());
-  auto code = chat ? run.chat() : run.once();
+  auto code = chat ? run.chat() : run.once(prompt);
   const std::string_view outcome = !code ? base::code_name(code.error().code) : *code == 0 ? "done" : "interrupted";
   const auto written = run.write_trace(outcome);  // also of a run that failed, whose error comes first
   if (code && !written) return base::forward_error(written, "--trace");

@@ -99,8 +99,8 @@ Result<void> Generator::take_token(const PlanLine& line, std::span<const float> 
     finish = Finish::kStop;
   } else if (run.generated == run.request.max_tokens) {
     finish = Finish::kLength;
-  } else if (engine_.store().length(run.sequence) >= engine_.options().context_tokens) {
-    finish = Finish::kContext;  // no room to feed this token
+  } else if (engine_.store().length(run.sequence) + 1 >= engine_.options().context_tokens) {
+    finish = Finish::kContext;  // this token is the last that prompt and answer together may have
   }
   if (finish != Finish::kNone) end(line.request, finish);
   on_token({.request = line.request, .token = sample.token, .logprob = sample.logprob, .finish = finish});

@@ -84,7 +84,7 @@ Result<void> Sampler::adjust(std::span<const LogitRange> ranges, const SampleCal
       if (id >= vocabulary_) continue;  // padding rows
       float z = range.values[i];
       if (std::isnan(z) || z == std::numeric_limits<float>::infinity())
-        return err(Code::kDataLoss, "non_finite_logits: token {} has logit {}", id, z);
+        return err(Code::kDataLoss, "the logits are not finite (non_finite_logits): that of token {} is {}", id, z);
       if (penalised && counts.seen(id)) {
         z = z > 0 ? z / static_cast<float>(params.repetition_penalty) : z * static_cast<float>(params.repetition_penalty);
         if (const int32_t n = counts.in_output(id); n > 0) {

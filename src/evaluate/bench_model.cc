@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/limits.h"
 #include "evaluate/bench_dispatch.h"
+#include "evaluate/text_logits.h"
 #include "models/model_description.h"
 #include "tensor/argmax.h"
 
@@ -108,6 +109,7 @@ class ModelRun {
         bench.samples.push_back(clock_.take(bench.tokens, [&] {
           if (done) done = read_prompt(bench.tokens);
         }));
+        if (done) done = check_logits(bench.tokens - 1);
         if (!done) return done;
       }
     }
@@ -154,10 +156,17 @@ class ModelRun {
     return group;
   }
 
+  /// The rows that were read last, at `position`: speed of a model that gives no numbers says nothing. Outside the times.
+  Result<void> check_logits(int64_t position) const {
+    const auto width = static_cast<size_t>(engine_.info().vocabulary);
+    for (size_t at = 0; at < logits_.size(); at += width) LATHE_TRY_VOID(check_finite(std::span(logits_).subspan(at, width), "logits", position));
+    return {};
+  }
+
   TokenId best(int64_t row) const {
     const auto width = static_cast<size_t>(engine_.info().vocabulary), first = static_cast<size_t>(row) * width;
     const auto logits = std::span<const float>(logits_).subspan(first, static_cast<size_t>(engine_.sampled_vocabulary()));
-    return static_cast<TokenId>(std::max<int64_t>(tensor::argmax(logits), 0));  // a model of noise may give NaN alone
+    return static_cast<TokenId>(std::max<int64_t>(tensor::argmax(logits), 0));  // of NaN alone: told by check_logits()
   }
 
   /// Greedy: one step of all sequences, logits read and the next tokens chosen.
@@ -194,6 +203,7 @@ class ModelRun {
         const int64_t before = options_.allocations ? options_.allocations() : 0;
         const Sample sample = clock_.take(kStepsPerSample, [&] { done = steps(groups[static_cast<size_t>(i)], kStepsPerSample); });
         LATHE_TRY_VOID(done);
+        LATHE_TRY_VOID(check_logits(bench.context + (round + 1) * kStepsPerSample - 1));
         if (options_.allocations) bench.allocations = std::max<int64_t>(bench.allocations, 0) + options_.allocations() - before;
         bench.samples.push_back(sample);
       }

@@ -19,7 +19,10 @@ struct ProcessResult {
   std::string end() const;
 };
 
-/// Runs a program to its end; standard error and the rest are the caller's. A program that cannot be started ends with exit code 127.
+/// Runs a program to its end, in a process group of its own and without input; standard error and the rest are the caller's. A program that cannot be
+/// started ends with exit code 127. SIGINT, SIGTERM and SIGHUP stop its group, then this process; it does not outlive this process in any case.
+///
+/// Threads  one at a time in a process.
 /// Errors: resource_exhausted.
 Result<ProcessResult> run_process(const std::vector<std::string>& words);
 

@@ -53,6 +53,8 @@ class Damaged(clilib.Case):
         model = self.copy("nan_weights", tensors=break_norm)
         self.refuse_logits(FAILURE, ["logits of position 0 are not finite", "token 0", "nan"], model)
         self.refuse(FAILURE, ["heldout.jsonl line 1", "logits of position 0 are not finite"], "eval", model, "--only", "heldout", "--rows", "1")
+        self.refuse(FAILURE, [f"the model {model}: the logits are not finite", "token 0"], "run", model, "-p", "hi")
+        self.refuse(FAILURE, ["logits of position 7 are not finite"], "bench", "model", model, "--samples-only", "--samples", "1", "--prompt", "8", "--batch", "1")
 
     def test_pictures_that_are_not_finite(self):
         with open(os.path.join(self.lathe.builtin, "config.json"), encoding="utf-8") as file:
