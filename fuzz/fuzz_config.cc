@@ -1,4 +1,4 @@
-// Any JSON as config.json and generation_config.json: an error with one sentence, or dimensions within the reader's own rules.
+// Any JSON as config.json, description of a ModelSlim export and generation_config.json: an error with one sentence, or dimensions within the reader's own rules.
 
 #include "config/json.h"
 #include "input.h"
@@ -16,6 +16,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   } else {
     fuzz::expect_message(parsed.error().message);
   }
+  const auto description = models::read_modelslim_description(*json);
+  if (!description) fuzz::expect_message(description.error().message);
   const auto defaults = models::parse_generation_config(*json);
   if (!defaults) fuzz::expect_message(defaults.error().message);
   return 0;

@@ -122,17 +122,21 @@ void byte_table(std::string& out, const Json& section, std::initializer_list<con
 void append_model(std::string& out, const Json& all) {
   out += "Dimensions\n";
   for (const auto& [key, value] : all.find("dimensions")->as_object()) table_row(out, key, {cell(*all.find("dimensions"), key.c_str())});
-  out += "\nLayers\n";
+  out += fmt::format("\nQuantisation: {}\n\nLayers\n", all.find("quantisation")->as_string());
   table_row(out, "layer", {"mixer", "ffn", "parameters", "bytes", "decode FLOP"});
   for (const Json& layer : all.find("layers")->as_array()) {
     table_row(out, cell(layer, "layer"),
               {cell(layer, "mixer"), cell(layer, "ffn"), cell(layer, "parameters"), cell(layer, "bytes"), cell(layer, "decode_flops")});
   }
   out += "\nWeights by kind\n";
-  table_row(out, "kind", {"tensors", "parameters", "bytes"});
-  for (const auto& [kind, totals] : all.find("kinds")->as_object())
-    table_row(out, kind, {cell(totals, "tensors"), cell(totals, "parameters"), cell(totals, "bytes")});
-  table_row(out, "total", {cell(*all.find("total"), "tensors"), cell(*all.find("total"), "parameters"), cell(*all.find("total"), "bytes")});
+  const auto totals_row = [&](const std::string& name, const Json& totals) {
+    table_row(
+        out, name,
+        {cell(totals, "tensors"), cell(totals, "parameters"), cell(totals, "bytes"), cell(totals, "fp8_matrices"), cell(totals, "int8_matrices")});
+  };
+  table_row(out, "kind", {"tensors", "parameters", "bytes", "fp8 matrices", "int8 matrices"});
+  for (const auto& [kind, totals] : all.find("kinds")->as_object()) totals_row(kind, totals);
+  totals_row("total", *all.find("total"));
 }
 
 void append_work(std::string& out, const Json& all) {

@@ -2,12 +2,12 @@
 
 #include <fmt/format.h>
 
-#include <cmath>
 #include <optional>
 #include <unordered_map>
 
 #include "models/glm5_next_table.h"
 #include "models/glm5_next_tensors.h"
+#include "models/stored_scales.h"
 
 namespace lathe::models {
 namespace {
@@ -92,7 +92,7 @@ View with_shape(const View& view, const std::vector<int64_t>& shape) {
 /// Takes tensors one by one; the first error sticks and ends the work.
 class Binder : public TensorVisitor {
  public:
-  Binder(const Glm5NextConfig& config, Checkpoint& checkpoint) : config_(config), checkpoint_(checkpoint) {}
+  Binder(const Glm5NextConfig& config, Checkpoint& checkpoint) : config_(config), checkpoint_(checkpoint), scales_(config.quantization, checkpoint) {}
 
   void matrix(TensorSpec spec, MatrixView& place) override {
     if (error_) return;
@@ -154,14 +154,11 @@ class Binder : public TensorVisitor {
   Result<void> check_dtype(const TensorSpec& spec, const std::string& name) const {
     const DType dtype = checkpoint_.find(name)->dtype;
     if (dtype_allowed(spec, dtype)) return {};
-    if (dtype == DType::kI8 && spec.fp8_allowed) {
-      if (config_.quantization.int8) return {};
-      return err(Code::kInvalidArgument,
-                 "tensor '{}' in {} is i8, expected bf16, f16, f32, or f8_e4m3 with scales: quantization_config announces no 8-bit integers", name,
-                 checkpoint_.file_of(name));
-    }
-    return err(Code::kInvalidArgument, "tensor '{}' in {} is {}, expected bf16, f16{} f32{}", name, checkpoint_.file_of(name),
-               tensor::dtype_name(dtype), spec.fp8_allowed ? "," : " or", spec.fp8_allowed ? " or f8_e4m3 with scales" : "");
+    const char* const codes = spec.int8_allowed  ? ", f32, or f8_e4m3 or i8 with scales"
+                              : spec.fp8_allowed ? ", f32 or f8_e4m3 with scales"
+                                                 : " or f32";
+    return err(Code::kInvalidArgument, "tensor '{}' in {} is {}, expected bf16, f16{}", name, checkpoint_.file_of(name), tensor::dtype_name(dtype),
+               codes);
   }
 
   Result<void> check_shape(const std::string& name, const std::vector<int64_t>& expected) const {
@@ -188,64 +185,9 @@ class Binder : public TensorVisitor {
     return spec.shape;
   }
 
-  /// Scales of i8 rows: `<name>_scale` [..., rows, 1] in a floating type. They are read here, so that a broken one is told now.
-  Result<View> take_row_scales(const std::string& name, const std::vector<int64_t>& expected) {
-    const std::string scale_name = name + "_scale";
-    const TensorEntry* const scale = checkpoint_.find(scale_name);
-    if (scale == nullptr) return err(Code::kInvalidArgument, "tensor '{}' in {} is i8, but has no '{}'", name, checkpoint_.file_of(name), scale_name);
-    if (scale->dtype != DType::kF32 && scale->dtype != DType::kBF16 && scale->dtype != DType::kF16) {
-      return err(Code::kInvalidArgument, "tensor '{}' in {} is {}, expected f32, bf16 or f16", scale_name, checkpoint_.file_of(scale_name),
-                 tensor::dtype_name(scale->dtype));
-    }
-    LATHE_TRY_VOID(check_shape(scale_name, expected));
-    LATHE_TRY(const View view, checkpoint_.take_f32(scale_name));
-    for (int64_t i = 0; i < view.elements(); ++i) {
-      if (std::isfinite(view.f32()[i]) && view.f32()[i] > 0) continue;
-      return err(Code::kInvalidArgument, "tensor '{}' in {} has scale {} in row {}, expected a finite number above 0", scale_name,
-                 checkpoint_.file_of(scale_name), view.f32()[i], i);
-    }
-    return view;
-  }
-
-  /// Scales of a tensor whose last two axes are `rows` x `cols`, `experts` of them if positive; an absent view where it has none.
-  Result<View> take_scales(const std::string& name, int64_t rows, int64_t cols, int64_t experts = 0) {
-    const auto shape = [&](int64_t r, int64_t c) { return experts > 0 ? std::vector<int64_t>{experts, r, c} : std::vector<int64_t>{r, c}; };
-    if (checkpoint_.find(name)->dtype == DType::kI8) return take_row_scales(name, shape(rows, 1));
-    return take_block_scales(name, shape(scale_blocks(rows), scale_blocks(cols)));
-  }
-
-  /// FP8 block scales; they must come with E4M3 and only with it.
-  Result<View> take_block_scales(const std::string& name, const std::vector<int64_t>& expected) {
-    const std::string scale_name = name + "_scale_inv";
-    const TensorEntry& entry = *checkpoint_.find(name);
-    const TensorEntry* scale = checkpoint_.find(scale_name);
-    const bool fp8 = entry.dtype == DType::kF8E4M3;
-    if (scale == nullptr) {
-      if (fp8) return err(Code::kInvalidArgument, "tensor '{}' in {} is f8_e4m3, but has no '{}'", name, checkpoint_.file_of(name), scale_name);
-      return View{};
-    }
-    if (!fp8) {
-      return err(Code::kInvalidArgument, "tensor '{}' in {} is {}, but has scales '{}' (only f8_e4m3 does)", name, checkpoint_.file_of(name),
-                 tensor::dtype_name(entry.dtype), scale_name);
-    }
-    if (scale->dtype != DType::kF32) {
-      return err(Code::kInvalidArgument, "tensor '{}' in {} is {}, expected f32", scale_name, checkpoint_.file_of(scale_name),
-                 tensor::dtype_name(scale->dtype));
-    }
-    LATHE_TRY_VOID(check_shape(scale_name, expected));
-    return checkpoint_.take(scale_name);
-  }
-
   static MatrixView make_matrix(const View& values, const View& scales) {
-    MatrixView matrix;
-    matrix.values = values;
-    if (scales.present()) {
-      const bool rows = values.dtype == DType::kI8;
-      matrix.scales = scales;
-      matrix.block_rows = rows ? 1 : kScaleBlock;
-      matrix.block_cols = rows ? static_cast<int32_t>(values.dim(1)) : kScaleBlock;
-    }
-    return matrix;
+    if (!scales.present()) return {.values = values, .scales = {}};
+    return values.dtype == DType::kI8 ? int8_matrix(values, scales) : fp8_matrix(values, scales);
   }
 
   Result<MatrixView> bind_matrix(const TensorSpec& spec, const std::string& name) {
@@ -253,9 +195,12 @@ class Binder : public TensorVisitor {
     LATHE_TRY_VOID(check_shape(name, spec.shape));
     const int64_t rows = spec.shape[0];
     const int64_t cols = spec.elements() / rows;
-    LATHE_TRY(const View scales, take_scales(name, rows, cols));
+    LATHE_TRY_VOID(scales_.check_description(name));
+    LATHE_TRY(const View scales, scales_.take(name, rows, cols));
     LATHE_TRY(const View values, checkpoint_.take(name));
-    return make_matrix(with_shape(values, {rows, cols}), scales);
+    const MatrixView matrix = make_matrix(with_shape(values, {rows, cols}), scales);
+    LATHE_TRY_VOID(scales_.check_values(name, matrix));
+    return matrix;
   }
 
   /// The whole of a joined tensor; taken from the checkpoint at its first use.
@@ -269,9 +214,12 @@ class Binder : public TensorVisitor {
     LATHE_TRY_VOID(check_shape(name, joined.shape));
     Whole out;
     if (joined.index >= 0) {
-      LATHE_TRY(out.scales, take_scales(name, joined.shape[1], joined.shape[2], joined.shape[0]));
+      LATHE_TRY(out.scales, scales_.take_stack(name, joined.shape));
     }
     LATHE_TRY(out.values, checkpoint_.take(name));
+    if (out.scales.present()) {
+      for (int64_t i = 0; i < joined.shape[0]; ++i) LATHE_TRY_VOID(scales_.check_values(name, make_matrix(out.values.at(i), out.scales.at(i))));
+    }
     wholes_.emplace(name, out);
     return out;
   }
@@ -294,6 +242,7 @@ class Binder : public TensorVisitor {
 
   const Glm5NextConfig& config_;
   Checkpoint& checkpoint_;
+  StoredScales scales_;
   std::optional<Error> error_;
   std::unordered_map<std::string, Whole> wholes_;
 };

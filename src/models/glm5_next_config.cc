@@ -62,83 +62,6 @@ Result<void> read_vision(const Json& json, ParsedConfig& out) {
   return {};
 }
 
-/// One side of a product in a group: 8-bit symmetric integers with one scale a row or token.
-struct Int8Side {
-  const char* strategy;
-  bool dynamic;
-};
-Result<void> read_int8_side(const Json& json, const std::string& section, const Int8Side& side, ParsedConfig& out) {
-  if (!json.is_object()) return err(Code::kInvalidArgument, "{} is {}, expected an object", section, json.dump());
-  ConfigReader reader(json, section + ".", out.warnings);
-  for (const char* name : {"num_bits", "type", "symmetric", "strategy", "dynamic"}) {
-    if (reader.find({name}) == nullptr) reader.fail("{} is missing", name);
-  }
-  reader.only("num_bits", Json(8));
-  reader.only("type", "int");
-  reader.only("symmetric", Json(true));
-  reader.only("strategy", side.strategy);
-  reader.only("dynamic", Json(side.dynamic));
-  reader.ignore({"group_size", "block_structure", "observer", "observer_kwargs", "actorder", "scale_dtype", "zp_dtype"});
-  reader.warn_about_unknown_keys();
-  return reader.status();
-}
-
-/// What compressed-tensors calls W8A8: one group for all linear layers, INT8 weights a row each, INT8 activations a token each, or none.
-Result<void> read_int8_group(const Json& groups, ParsedConfig& out) {
-  const std::string section = "quantization_config.config_groups";
-  if (!groups.is_object() || groups.as_object().size() != 1) {
-    return err(Code::kInvalidArgument, "{} is {}, expected an object with one group", section, groups.dump());
-  }
-  const auto& [name, group] = *groups.as_object().begin();
-  const std::string own = section + "." + std::string(name);
-  if (!group.is_object()) return err(Code::kInvalidArgument, "{} is {}, expected an object", own, group.dump());
-  ConfigReader reader(group, own + ".", out.warnings);
-  reader.only("targets", Json::Array{Json("Linear")});
-  const Json* const weights = reader.find({"weights"});
-  if (weights == nullptr) reader.fail("weights is missing, expected 8-bit integers");
-  if (reader.find({"output_activations"}) != nullptr) reader.fail("output_activations is given, expected null");
-  const Json* const inputs = reader.find({"input_activations"});
-  reader.ignore({"format"});
-  reader.warn_about_unknown_keys();
-  LATHE_TRY_VOID(reader.status());
-  LATHE_TRY_VOID(read_int8_side(*weights, own + ".weights", {.strategy = "channel", .dynamic = false}, out));
-  if (inputs != nullptr) LATHE_TRY_VOID(read_int8_side(*inputs, own + ".input_activations", {.strategy = "token", .dynamic = true}, out));
-  out.config.quantization.int8 = true;
-  out.config.quantization.int8_activations = inputs != nullptr;
-  return {};
-}
-
-Result<void> read_compressed_tensors(ConfigReader& reader, ParsedConfig& out) {
-  reader.only("format", "int-quantized");
-  reader.only("quantization_status", "compressed");
-  if (reader.find({"kv_cache_scheme"}) != nullptr) reader.fail("kv_cache_scheme is given, expected null");
-  const Json* const groups = reader.find({"config_groups"});
-  if (groups == nullptr) reader.fail("config_groups is missing");
-  const auto excluded = reader.optional_strings({"ignore"});
-  if (excluded) out.config.quantization.modules_to_not_convert = *excluded;
-  reader.ignore({"version", "global_compression_ratio", "sparsity_config", "transform_config"});
-  reader.warn_about_unknown_keys();
-  LATHE_TRY_VOID(reader.status());
-  return read_int8_group(*groups, out);
-}
-
-Result<void> read_quantization(const Json& json, ParsedConfig& out) {
-  if (!json.is_object()) return err(Code::kInvalidArgument, "quantization_config is {}, expected an object", json.dump());
-  ConfigReader reader(json, "quantization_config.", out.warnings);
-  const auto method = reader.optional_string({"quant_method"});
-  if (!method) reader.fail("quant_method is missing, expected \"fp8\" or \"compressed-tensors\"");
-  if (method == "compressed-tensors") return read_compressed_tensors(reader, out);
-  reader.only("quant_method", "fp8");
-  for (const std::string_view name : {"fmt", "quant_fmt"}) reader.only(name, "e4m3");
-  reader.only("activation_scheme", "dynamic");
-  reader.only("weight_block_size", Json::Array{Json(128), Json(128)});
-  out.config.quantization.fp8 = true;
-  const auto excluded = reader.optional_strings({"modules_to_not_convert", "ignored_layers"});
-  if (excluded) out.config.quantization.modules_to_not_convert = *excluded;
-  reader.warn_about_unknown_keys();
-  return reader.status();
-}
-
 /// Ids that an image processor inserts or looks for: required where there is a vision tower.
 void read_image_tokens(ConfigReader& top, Glm5NextConfig& config) {
   struct Entry {
@@ -207,7 +130,9 @@ Result<void> read_multimodal(const Json& json, ParsedConfig& out) {
   }
   read_image_tokens(top, out.config);
   out.config.dtype = read_dtype(top, out.config.dtype);
-  if (const Json* quantization = top.find({"quantization_config"})) LATHE_TRY_VOID(read_quantization(*quantization, out));
+  if (const Json* quantization = top.find({"quantization_config"})) {
+    LATHE_TRY(out.config.quantization, read_quantization_config(*quantization, out.warnings));
+  }
   const IntRange ids = {0, out.config.vocab - 1};
   if (out.config.tokens.eos.empty()) {
     for (const int64_t id : top.int_or_list({"eos_token_id"}, ids)) out.config.tokens.eos.push_back(static_cast<TokenId>(id));
@@ -249,7 +174,7 @@ Result<ParsedConfig> parse_glm5_next_config(const Json& json) {
   if (contains(kTextTypes, type->as_string())) {
     LATHE_TRY_VOID(read_text_config(json, "", out));
     if (const Json* quantization = json.find("quantization_config"); quantization != nullptr && !quantization->is_null()) {
-      LATHE_TRY_VOID(read_quantization(*quantization, out));
+      LATHE_TRY(out.config.quantization, read_quantization_config(*quantization, out.warnings));
     }
   } else {
     LATHE_TRY_VOID(read_multimodal(json, out));
@@ -258,11 +183,30 @@ Result<ParsedConfig> parse_glm5_next_config(const Json& json) {
   return out;
 }
 
+namespace {
+
+/// The description that a ModelSlim export has beside its config.
+Result<void> read_description(const std::string& directory, Glm5NextConfig& config) {
+  const std::string file = fmt::format("{}/{}", directory, kModelSlimFile);
+  if (!base::file_exists(file)) return {};
+  if (config.quantization.weights != WeightFormat::kPlain) {
+    return err(Code::kDataLoss, "{} is there as well as quantization_config in config.json: expected one of them", file);
+  }
+  LATHE_TRY(const Json json, config::read_json_file(file));
+  auto described = base::file_content(read_modelslim_description(json));
+  if (!described) return base::forward_error(described, file);
+  config.quantization = std::move(*described);
+  return {};
+}
+
+}  // namespace
+
 Result<ParsedConfig> read_glm5_next_config(const std::string& path) {
   const std::string file = base::is_directory(path) ? path + "/config.json" : path;
   LATHE_TRY(const Json json, config::read_json_file(file, base::kLimits.config_bytes));
   auto parsed = parse_glm5_next_config(json);
   if (!parsed) return base::file_content<ParsedConfig>(base::forward_error(parsed, file));
+  if (base::is_directory(path)) LATHE_TRY_VOID(read_description(path, parsed->config));
   return parsed;
 }
 

@@ -11,6 +11,7 @@
 #include "base/ids.h"
 #include "base/result.h"
 #include "config/json.h"
+#include "models/quantization_config.h"
 #include "tensor/dtype.h"
 
 namespace lathe::models {
@@ -104,14 +105,6 @@ struct SpecialTokens {
   std::vector<TokenId> eos;  ///< may be empty
 };
 
-/// What quantization_config announces. The stored tensors decide; this is for totals without a checkpoint.
-struct QuantizationConfig {
-  bool fp8 = false;               ///< e4m3 with 128 x 128 block scales
-  bool int8 = false;              ///< compressed-tensors: linear layers as i8 with a scale for each row; stored i8 is refused without it
-  bool int8_activations = false;  ///< … and their inputs as i8 with a scale for each token
-  std::vector<std::string> modules_to_not_convert;
-};
-
 struct Glm5NextConfig {
   std::string model_type;
   int64_t vocab = 0;
@@ -155,7 +148,8 @@ Result<ParsedConfig> parse_glm5_next_config(const config::Json& json);
 /// The config.json of a multimodal model with these values; reading it gives them back.
 config::Json glm5_next_config_json(const Glm5NextConfig& config);
 
-/// Reads DIR/config.json (or the file itself, if `path` is one); messages name it. Errors: data_loss instead of invalid_argument.
+/// Reads DIR/config.json (or the file itself, if `path` is one), and DIR/quant_model_description.json where it is; messages name the file.
+/// Errors: data_loss instead of invalid_argument.
 Result<ParsedConfig> read_glm5_next_config(const std::string& path);
 
 }  // namespace lathe::models

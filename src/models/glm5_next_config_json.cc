@@ -128,15 +128,6 @@ Json vision_config(const VisionConfig& v) {
                       {"rope_parameters", Json::Object{{"rope_theta", number(v.rope_theta)}}}};
 }
 
-Json quantization_config(const QuantizationConfig& q) {
-  Json::Array excluded(q.modules_to_not_convert.begin(), q.modules_to_not_convert.end());
-  return Json::Object{{"quant_method", "fp8"},
-                      {"fmt", "e4m3"},
-                      {"activation_scheme", "dynamic"},
-                      {"weight_block_size", Json::Array{Json(128), Json(128)}},
-                      {"modules_to_not_convert", std::move(excluded)}};
-}
-
 }  // namespace
 
 Json glm5_next_config_json(const Glm5NextConfig& c) {
@@ -155,7 +146,7 @@ Json glm5_next_config_json(const Glm5NextConfig& c) {
   }
   out.set("text_config", text_config(c));
   if (c.vision) out.set("vision_config", vision_config(*c.vision));
-  if (c.quantization.fp8) out.set("quantization_config", quantization_config(c.quantization));
+  if (c.quantization.weights != WeightFormat::kPlain) out.set("quantization_config", quantization_config_json(c.quantization));
   return out;
 }
 

@@ -81,7 +81,7 @@ TEST(Glm5NextConfig, ReadsTheRelease) {
   EXPECT_EQ(c.vision->head_dim(), 64);
   EXPECT_EQ(c.tokens.eos, (std::vector<TokenId>{154820, 154827, 154829}));
   EXPECT_EQ(c.tokens.image, 154854);
-  EXPECT_TRUE(c.quantization.fp8);
+  EXPECT_EQ(c.quantization.weights, WeightFormat::kFp8);
 }
 
 TEST(Glm5NextConfig, WhatIsWrittenIsReadAgain) {
@@ -327,13 +327,13 @@ Json int8_config() {
 
 TEST(Glm5NextConfig, Int8OfCompressedTensors) {
   const Glm5NextConfig config = parsed(int8_config());
-  EXPECT_TRUE(config.quantization.int8 && config.quantization.int8_activations);
-  EXPECT_FALSE(config.quantization.fp8);
-  EXPECT_EQ(config.quantization.modules_to_not_convert, std::vector<std::string>{"lm_head"});
+  EXPECT_EQ(config.quantization.weights, WeightFormat::kInt8);
+  EXPECT_TRUE(config.quantization.int8_activations);
+  EXPECT_EQ(config.quantization.excluded, std::vector<std::string>{"lm_head"});
   const auto group = [](Json& json) -> Json& { return section(section(section(json, "quantization_config"), "config_groups"), "group_0"); };
   Json weights_only = int8_config();
   group(weights_only).set("input_activations", nullptr);
-  EXPECT_TRUE(parsed(weights_only).quantization.int8);
+  EXPECT_EQ(parsed(weights_only).quantization.weights, WeightFormat::kInt8);
   EXPECT_FALSE(parsed(weights_only).quantization.int8_activations);
   Json bits = int8_config();
   section(group(bits), "weights").set("num_bits", 4);
@@ -349,7 +349,7 @@ TEST(Glm5NextConfig, Int8OfCompressedTensors) {
   expect_parts(refused(packed), {"quantization_config.format", "pack-quantized"});
   Json two = int8_config();
   section(section(two, "quantization_config"), "config_groups").set("group_1", Json::Object{});
-  expect_parts(refused(two), {"config_groups", "one group"});
+  expect_parts(refused(two), {"config_groups.group_1.weights", "missing"});
   Json none = int8_config();
   section(none, "quantization_config").set("config_groups", nullptr);
   expect_parts(refused(none), {"config_groups is missing"});

@@ -41,7 +41,11 @@ Json dimensions_json(const Glm5NextConfig& c) {
 }
 
 Json totals_json(const TensorTotals& totals) {
-  return Json::Object{{"tensors", totals.tensors}, {"fp8_matrices", totals.fp8_matrices}, {"parameters", totals.parameters}, {"bytes", totals.bytes}};
+  return Json::Object{{"tensors", totals.tensors},
+                      {"fp8_matrices", totals.fp8_matrices},
+                      {"int8_matrices", totals.int8_matrices},
+                      {"parameters", totals.parameters},
+                      {"bytes", totals.bytes}};
 }
 
 Json kinds_json(const Glm5NextTotals& totals) {
@@ -113,7 +117,10 @@ Json facts(const Glm5NextConfig& c, const Glm5NextTotals& totals, const Describe
   const int64_t chunk = std::min(options.chunk_tokens, context);
   const auto decode = flop_rows(c, {.context = context});
   const auto prefill = flop_rows(c, {.context = context, .prefill = true, .expanded = expanded});
-  Json out = Json::Object{{"dimensions", dimensions_json(c)}, {"total", totals_json(totals.all())}, {"kinds", kinds_json(totals)}};
+  Json out = Json::Object{{"dimensions", dimensions_json(c)},
+                          {"quantisation", quantization_text(c.quantization)},
+                          {"total", totals_json(totals.all())},
+                          {"kinds", kinds_json(totals)}};
   out.set("layers", layers_json(c, totals, decode));
   out.set("flops_decode", flops_json(decode));
   out.set("flops_prefill", flops_json(prefill));

@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "models/glm5_next_tensors.h"
 #include "models/glm5_next_text.h"
+#include "models/glm5_next_totals.h"
 
 namespace lathe::models {
 namespace {
@@ -32,9 +33,6 @@ Glm5NextModel::Glm5NextModel(backend::Dispatch& dispatch, const ModelOptions& op
   options_.draft = options.draft && config_.draft_layer;
   options_.vision = options.vision && config_.vision.has_value();
   options_.max_batch_tokens = std::min(options.max_batch_tokens, config_.max_positions);
-  compute_ = options.precision == Precision::kExact  ? ops::Compute::kF32
-             : config_.quantization.int8_activations ? ops::Compute::kInt8
-                                                     : ops::Compute::kBF16;
   const auto cut = [](const tensor::Shard& shard, backend::Group* group) {
     const bool is_cut = shard.kind != tensor::ShardKind::kReplicated && group != nullptr;
     return Cut{.cut = is_cut,
@@ -91,6 +89,7 @@ Result<void> Glm5NextModel::load_weights(const std::string& directory) {
     LATHE_TRY(zeros_, ZeroBytes::for_config(config_));
     bound = weights_from_config(config_, zeros_.data());
   }
+  LATHE_TRY_VOID(choose_compute(bound));
   if (!options_.draft) bound.mtp.reset();
   if (!options_.vision) bound.vision.reset();
   LATHE_TRY(weights_, place_weights(config_, shards_, std::move(bound), device()));
@@ -110,6 +109,15 @@ Result<void> Glm5NextModel::load_weights(const std::string& directory) {
     draft_selection_[static_cast<size_t>(i)] = tensor::make_view(memory + 2 * rows * width + i * rows * pools, DType::kI32, {rows, pools});
   }
   return {};
+}
+
+Result<void> Glm5NextModel::choose_compute(const Glm5NextWeights& bound) {
+  if (options_.precision == Precision::kExact) return {};
+  const bool codes = config_.quantization.int8_activations && glm5_next_int8_matrices(config_, bound) > 0;
+  compute_ = codes ? ops::Compute::kInt8 : ops::Compute::kBF16;
+  const bool cut = kda_cut_.cut || mla_cut_.cut || dense_cut_.cut || shared_cut_.cut;
+  if (!codes || !cut) return {};
+  return err(Code::kUnimplemented, "INT8 activations are not supported where ranks share the channels of a matrix: expected one rank, or exact mode");
 }
 
 Result<void> Glm5NextModel::plan() {

@@ -5,6 +5,7 @@
 #include <unordered_set>
 
 #include "models/glm5_next_table.h"
+#include "models/stored_scales.h"
 
 namespace lathe::models {
 namespace {
@@ -37,22 +38,18 @@ class Exclusions {
 
 class Shaper : public TensorVisitor {
  public:
-  Shaper(const Glm5NextConfig& config, void* data) : config_(config), exclusions_(config.quantization.modules_to_not_convert), data_(data) {}
+  Shaper(const Glm5NextConfig& config, void* data) : config_(config), exclusions_(config.quantization.excluded), data_(data) {}
 
   void matrix(TensorSpec spec, MatrixView& place) override {
-    const bool covered = exclusions_.covers(spec.name);
-    const bool fp8 = spec.fp8_in_release && config_.quantization.fp8 && !covered;
-    const bool int8 = spec.fp8_allowed && config_.quantization.int8 && !covered;
     const int64_t rows = spec.shape[0];
     const int64_t cols = spec.elements() / rows;
-    place = {.values = view(fp8 ? DType::kF8E4M3 : int8 ? DType::kI8 : plain(spec), {rows, cols}), .scales = {}};
-    if (int8) {
-      place.scales = view(DType::kF32, {rows, 1});
-      place.block_rows = 1, place.block_cols = static_cast<int32_t>(cols);
+    switch (format(spec)) {
+      case WeightFormat::kPlain: place = {.values = view(plain(spec), {rows, cols}), .scales = {}}; break;
+      case WeightFormat::kFp8:
+        place = fp8_matrix(view(DType::kF8E4M3, {rows, cols}), view(DType::kF32, {scale_blocks(rows), scale_blocks(cols)}));
+        break;
+      case WeightFormat::kInt8: place = int8_matrix(view(DType::kI8, {rows, cols}), view(DType::kF32, {rows, 1})); break;
     }
-    if (!fp8) return;
-    place.scales = view(DType::kF32, {scale_blocks(rows), scale_blocks(cols)});
-    place.block_rows = place.block_cols = kScaleBlock;
   }
 
   void vector(TensorSpec spec, View& place) override {
@@ -64,6 +61,15 @@ class Shaper : public TensorVisitor {
   int64_t bytes_max = 0;
 
  private:
+  WeightFormat format(const TensorSpec& spec) const {
+    const QuantizationConfig& q = config_.quantization;
+    if (q.described) {
+      const auto at = q.described->find(spec.name);
+      return at != q.described->end() && at->second && spec.int8_allowed ? WeightFormat::kInt8 : WeightFormat::kPlain;
+    }
+    const bool taken = (q.weights == WeightFormat::kFp8 && spec.fp8_in_release) || (q.weights == WeightFormat::kInt8 && spec.int8_allowed);
+    return taken && !exclusions_.covers(spec.name) ? q.weights : WeightFormat::kPlain;
+  }
   DType plain(const TensorSpec& spec) const { return spec.f32_in_release ? DType::kF32 : config_.dtype; }
   View view(DType dtype, std::initializer_list<int64_t> shape) {
     const View out = tensor::make_view(data_, dtype, shape);

@@ -86,7 +86,10 @@ Result<Glm5NextConfig> slice_config(const SliceOptions& options) {
   config.draft_layer = config.draft_layer && options.draft;
   if (!options.vision) config.vision.reset();
   config.quantization = {};
-  if (options.fp8) config.quantization = {.fp8 = true, .modules_to_not_convert = unquantised_modules(config)};
+  if (options.fp8) {
+    config.quantization.weights = WeightFormat::kFp8;
+    config.quantization.excluded = unquantised_modules(config);
+  }
   LATHE_TRY(const ParsedConfig checked, parse_glm5_next_config(glm5_next_config_json(config)));
   return checked.config;
 }

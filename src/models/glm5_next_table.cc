@@ -15,10 +15,12 @@ T& ensure(std::optional<T>& part) {
 
 /// What a row of the table says besides name and shape.
 enum class Storage : uint8_t {
-  kPlain,       ///< BF16 in both releases
-  kFp8,         ///< E4M3 in the FP8 release
-  kFp8Allowed,  ///< BF16 in the FP8 release, but a linear layer like the others: other exports may quantise it
-  kF32,         ///< F32 in both releases
+  kPlain,      ///< BF16 in both releases
+  kFp8,        ///< E4M3 in the FP8 release, INT8 by default
+  kInt8,       ///< BF16 in the FP8 release, INT8 by default
+  kAnyFormat,  ///< BF16 in the FP8 release, but a linear layer like the others: other exports may quantise it
+  kNoInt8,     ///< likewise, but its kernels take no INT8 codes (docs/formats.md)
+  kF32,        ///< F32 in both releases
 };
 
 /// The rows under one name prefix.
@@ -51,7 +53,9 @@ class Section {
     row.layer = layer_;
     row.f32_in_release = storage == Storage::kF32;
     row.fp8_in_release = storage == Storage::kFp8;
-    row.fp8_allowed = storage == Storage::kFp8 || storage == Storage::kFp8Allowed;
+    row.int8_default = storage == Storage::kFp8 || storage == Storage::kInt8;
+    row.int8_allowed = row.int8_default || storage == Storage::kAnyFormat;
+    row.fp8_allowed = row.int8_allowed || storage == Storage::kNoInt8;
     return row;
   }
 
@@ -70,31 +74,30 @@ void visit_mhc(const Glm5NextConfig& c, const Section& section, std::string_view
 
 void visit_kda(const Glm5NextConfig& c, const Section& section, KdaWeights& w) {
   const int64_t channels = c.kda.channels();
-  const auto linear = Storage::kFp8Allowed;
-  section.matrix("q_proj.weight", w.q, {channels, c.hidden}, linear);
-  section.matrix("k_proj.weight", w.k, {channels, c.hidden}, linear);
-  section.matrix("v_proj.weight", w.v, {channels, c.hidden}, linear);
+  section.matrix("q_proj.weight", w.q, {channels, c.hidden}, Storage::kInt8);
+  section.matrix("k_proj.weight", w.k, {channels, c.hidden}, Storage::kInt8);
+  section.matrix("v_proj.weight", w.v, {channels, c.hidden}, Storage::kInt8);
   section.vector("q_conv1d.weight", w.q_conv, {channels, 1, c.kda.conv_width});
   section.vector("k_conv1d.weight", w.k_conv, {channels, 1, c.kda.conv_width});
   section.vector("v_conv1d.weight", w.v_conv, {channels, 1, c.kda.conv_width});
-  section.matrix("f_a_proj.weight", w.f_a, {c.kda.head_dim, c.hidden}, linear);
-  section.matrix("f_b_proj.weight", w.f_b, {channels, c.kda.head_dim}, linear);
-  section.matrix("g_a_proj.weight", w.g_a, {c.kda.head_dim, c.hidden}, linear);
-  section.matrix("g_b_proj.weight", w.g_b, {channels, c.kda.head_dim}, linear);
-  section.matrix("b_proj.weight", w.b, {c.kda.heads, c.hidden}, linear);
+  section.matrix("f_a_proj.weight", w.f_a, {c.kda.head_dim, c.hidden}, Storage::kAnyFormat);
+  section.matrix("f_b_proj.weight", w.f_b, {channels, c.kda.head_dim}, Storage::kAnyFormat);
+  section.matrix("g_a_proj.weight", w.g_a, {c.kda.head_dim, c.hidden}, Storage::kAnyFormat);
+  section.matrix("g_b_proj.weight", w.g_b, {channels, c.kda.head_dim}, Storage::kAnyFormat);
+  section.matrix("b_proj.weight", w.b, {c.kda.heads, c.hidden}, Storage::kAnyFormat);
   section.flat("A_log", w.a_log, {c.kda.heads}, Storage::kF32);
   section.vector("dt_bias", w.dt_bias, {channels}, Storage::kF32);
   section.vector("o_norm.weight", w.o_norm, {c.kda.head_dim});
-  section.matrix("o_proj.weight", w.o, {c.hidden, channels}, linear);
+  section.matrix("o_proj.weight", w.o, {c.hidden, channels}, Storage::kInt8);
 }
 
 void visit_indexer(const Glm5NextConfig& c, const Section& section, IndexerWeights& w) {
   const IndexerConfig& ix = c.indexer;
-  section.matrix("wq_b.weight", w.wq_b, {ix.heads * ix.head_dim, c.mla.q_lora_rank}, Storage::kFp8Allowed);
-  section.matrix("wk.weight", w.wk, {ix.head_dim, c.hidden}, Storage::kFp8Allowed);
+  section.matrix("wq_b.weight", w.wq_b, {ix.heads * ix.head_dim, c.mla.q_lora_rank}, Storage::kInt8);
+  section.matrix("wk.weight", w.wk, {ix.head_dim, c.hidden}, Storage::kAnyFormat);
   section.vector("k_norm.weight", w.k_norm_weight, {ix.head_dim});
   section.vector("k_norm.bias", w.k_norm_bias, {ix.head_dim});
-  section.matrix("weights_proj.weight", w.weights_proj, {ix.heads, c.hidden}, Storage::kFp8Allowed);
+  section.matrix("weights_proj.weight", w.weights_proj, {ix.heads, c.hidden}, Storage::kAnyFormat);
   section.vector("index_kpool_compress_ape", w.ape, {ix.kpool, ix.head_dim});
   section.matrix("index_kpool_compress_gate", w.compress_gate, {ix.head_dim, c.hidden});
 }
@@ -106,7 +109,7 @@ void visit_dsa(const Glm5NextConfig& c, const Section& section, DsaWeights& w) {
   section.matrix("q_b_proj.weight", w.q_b, {mla.heads * mla.nope_dim, mla.q_lora_rank}, Storage::kFp8);
   section.matrix("kv_a_proj_with_mqa.weight", w.kv_a, {mla.kv_lora_rank, c.hidden}, Storage::kFp8);
   section.vector("kv_a_layernorm.weight", w.kv_a_norm, {mla.kv_lora_rank});
-  section.matrix("kv_b_proj.weight", w.kv_b, {mla.heads * (mla.nope_dim + mla.v_dim), mla.kv_lora_rank}, Storage::kFp8Allowed);
+  section.matrix("kv_b_proj.weight", w.kv_b, {mla.heads * (mla.nope_dim + mla.v_dim), mla.kv_lora_rank}, Storage::kNoInt8);
   section.matrix("o_proj.weight", w.o, {c.hidden, mla.heads * mla.v_dim}, Storage::kFp8);
   if (w.indexer) visit_indexer(c, section.under("indexer.", TensorKind::kIndexer), *w.indexer);
 }
@@ -198,7 +201,7 @@ constexpr const char* kTextPrefix = "model.language_model.";
 void visit_tensors(const Glm5NextConfig& c, TensorVisitor& visitor, Glm5NextWeights& weights) {
   Section(visitor, kTextPrefix, TensorKind::kEmbedding, -1).matrix("embed_tokens.weight", weights.embedding, {c.vocab, c.hidden});
   Section(visitor, kTextPrefix, TensorKind::kNorm, -1).vector("norm.weight", weights.norm, {c.hidden});
-  Section(visitor, "", TensorKind::kHead, -1).matrix("lm_head.weight", weights.head, {c.vocab, c.hidden}, Storage::kFp8Allowed);
+  Section(visitor, "", TensorKind::kHead, -1).matrix("lm_head.weight", weights.head, {c.vocab, c.hidden}, Storage::kAnyFormat);
   weights.layers.resize(static_cast<size_t>(c.layers));
   for (size_t layer = 0; layer < weights.layers.size(); ++layer) {
     const LayerForm form = {c.mixers[layer], c.ffns[layer], c.indexers[layer] == IndexerKind::kFull, true};
@@ -211,7 +214,7 @@ void visit_tensors(const Glm5NextConfig& c, TensorVisitor& visitor, Glm5NextWeig
     section.vector("enorm.weight", mtp.enorm, {c.hidden});
     section.vector("hnorm.weight", mtp.hnorm, {c.hidden});
     section.vector("shared_head.norm.weight", mtp.head_norm, {c.hidden});
-    section.matrix("eh_proj.weight", mtp.eh_proj, {c.hidden, 2 * c.hidden}, Storage::kFp8Allowed);
+    section.matrix("eh_proj.weight", mtp.eh_proj, {c.hidden, 2 * c.hidden}, Storage::kAnyFormat);
     visit_layer(c, section.under("", TensorKind::kNorm), LayerForm{}, mtp.layer);
   }
   if (c.vision) visit_vision(*c.vision, visitor, ensure(weights.vision));

@@ -47,7 +47,9 @@ std::vector<TensorSpec> glm5_next_inventory(const Glm5NextConfig& config) {
 }
 
 bool dtype_allowed(const TensorSpec& spec, DType dtype) {
-  return dtype == DType::kBF16 || dtype == DType::kF16 || dtype == DType::kF32 || (dtype == DType::kF8E4M3 && spec.fp8_allowed);
+  if (dtype == DType::kF8E4M3) return spec.fp8_allowed;
+  if (dtype == DType::kI8) return spec.int8_allowed;
+  return dtype == DType::kBF16 || dtype == DType::kF16 || dtype == DType::kF32;
 }
 
 std::vector<float> to_float32(const View& view) {

@@ -43,6 +43,8 @@ struct TensorSpec {
   bool f32_in_release = false;  ///< stored as F32 also where the model is BF16
   bool fp8_in_release = false;  ///< an E4M3 matrix in the FP8 release
   bool fp8_allowed = false;     ///< may be E4M3 with a `_scale_inv` sibling
+  bool int8_allowed = false;    ///< may be INT8 with a `_scale` sibling
+  bool int8_default = false;    ///< what quantisers make INT8 unless they are told otherwise
 
   int64_t elements() const;
 };
@@ -50,7 +52,7 @@ struct TensorSpec {
 /// Every tensor of the model, scales not included, in the order of the table.
 std::vector<TensorSpec> glm5_next_inventory(const Glm5NextConfig& config);
 
-/// Stored dtypes that a tensor may have: BF16, F16, F32, and F8_E4M3 where fp8_allowed.
+/// Stored dtypes that a tensor may have: BF16, F16, F32, F8_E4M3 where fp8_allowed, I8 where int8_allowed.
 bool dtype_allowed(const TensorSpec& spec, DType dtype);
 
 /// The released FP8 format has one scale per block of 128 x 128 values.
@@ -163,7 +165,10 @@ struct Glm5NextWeights {
 /// (stacked experts, joined convolutions, forget_gate.*, attn_hc.*), checks shape and dtype, and that nothing is left over.
 /// INT8  A matrix of i8 must have `<name>_scale` [rows, 1] (f32, bf16 or f16; finite, above 0), and quantization_config must announce 8-bit integers.
 /// FP8   A matrix is FP8 iff `<name>_scale_inv` exists: then it must be F8_E4M3 with f32 scales [ceil(rows/128), ceil(cols/128)], else it must not.
-/// Errors  not_found (missing tensor), invalid_argument (shape, dtype, scales, left over): each names tensor, file and numbers.
+/// INT8  A matrix that config.quantization announces may be I8 with `<name>_scale` [rows, 1], f32 or bf16, and a `<name>_offset` of zeros (ModelSlim).
+/// Scales are finite and positive, 0 only where all codes are 0.
+/// Errors  not_found (missing tensor), invalid_argument (shape, dtype, scales, left over, another format than a ModelSlim description says): each names
+///         tensor, file and numbers.
 Result<Glm5NextWeights> bind_glm5_next(const Glm5NextConfig& config, weights::Checkpoint& checkpoint);
 
 /// A small tensor (norm, bias, A_log, conv, …) as owned float32, row-major; the view is contiguous host memory of a floating dtype.

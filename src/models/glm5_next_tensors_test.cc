@@ -40,6 +40,16 @@ Stored make_stored(DType dtype, std::vector<int64_t> shape, uint32_t seed) {
   return out;
 }
 
+/// Scales are positive.
+Stored make_scales(DType dtype, std::vector<int64_t> shape, uint32_t seed) {
+  Stored out = make_stored(dtype, std::move(shape), seed);
+  const auto count = static_cast<int64_t>(out.bytes.size() / tensor::dtype_bytes(dtype));
+  for (int64_t i = 0; i < count; ++i) {
+    tensor::store_from_float(dtype, out.bytes.data(), i, std::abs(tensor::load_as_float(dtype, out.bytes.data(), i)) + 0.125f);
+  }
+  return out;
+}
+
 /// Layers K D D K with an FP8 matrix of odd size in the dense layer, every part present.
 Glm5NextConfig small_config() {
   Json json = release_config();
@@ -272,9 +282,9 @@ TEST_F(BindTest, MissingExtraMisshapedAndOtherDtypes) {
   stored_[name] = make_stored(DType::kBF16, {20, 6}, 1);
   expect_parts(refused(), {name, "bf16[20, 6]", "[6, 20]", "model.safetensors"});
   stored_[name] = good;
-  stored_[name].dtype = DType::kI8;
+  stored_[name].dtype = DType::kU8;
   stored_[name].shape = {12, 20};
-  expect_parts(refused(), {name, "i8", "bf16", "f8_e4m3"});
+  expect_parts(refused(), {name, "u8", "bf16", "f8_e4m3", "i8 with scales"});
   stored_[name] = make_stored(DType::kF16, {6, 20}, 1);
   EXPECT_TRUE(bind().has_value());
   stored_["model.language_model.layers.9.extra.weight"] = good;
@@ -290,11 +300,11 @@ TEST_F(BindTest, Fp8NeedsItsScales) {
   const std::string scale = name + "_scale_inv";
   stored_[name] = make_stored(DType::kF8E4M3, {130, 20}, 1);
   expect_parts(refused(), {name, "f8_e4m3", "has no", scale});
-  stored_[scale] = make_stored(DType::kF32, {1, 1}, 2);
+  stored_[scale] = make_scales(DType::kF32, {1, 1}, 2);
   expect_parts(refused(), {scale, "f32[1, 1]", "[2, 1]"});
-  stored_[scale] = make_stored(DType::kBF16, {2, 1}, 2);
+  stored_[scale] = make_scales(DType::kBF16, {2, 1}, 2);
   expect_parts(refused(), {scale, "bf16", "f32"});
-  stored_[scale] = make_stored(DType::kF32, {2, 1}, 2);
+  stored_[scale] = make_scales(DType::kF32, {2, 1}, 2);
   const auto w = bind();
   ASSERT_TRUE(w.has_value()) << w.error().message;
   EXPECT_TRUE(w->layers[0].dense->gate.scaled());
@@ -319,9 +329,9 @@ TEST_F(BindTest, StackedFp8ExpertsBeginInsideScaleBlocks) {
   for (const int layer : {1, 2, 3, 4}) {
     const std::string prefix = fmt::format("model.language_model.layers.{}.mlp.experts.", layer);
     stored_[prefix + "gate_up_proj"] = make_stored(DType::kF8E4M3, {3, 140, 20}, ++seed);
-    stored_[prefix + "gate_up_proj_scale_inv"] = make_stored(DType::kF32, {3, 2, 1}, ++seed);
+    stored_[prefix + "gate_up_proj_scale_inv"] = make_scales(DType::kF32, {3, 2, 1}, ++seed);
     stored_[prefix + "down_proj"] = make_stored(DType::kF8E4M3, {3, 20, 70}, ++seed);
-    stored_[prefix + "down_proj_scale_inv"] = make_stored(DType::kF32, {3, 1, 1}, ++seed);
+    stored_[prefix + "down_proj_scale_inv"] = make_scales(DType::kF32, {3, 1, 1}, ++seed);
   }
   const auto w = bind();
   ASSERT_TRUE(w.has_value()) << w.error().message;
@@ -353,7 +363,7 @@ TEST_F(BindTest, Fp8ScalesOfA130x200Matrix) {
   const std::string name = "model.language_model.layers.0.mlp.up_proj.weight";
   ASSERT_EQ(stored_[name].shape, (std::vector<int64_t>{130, 200}));
   stored_[name] = make_stored(DType::kF8E4M3, {130, 200}, 7);
-  stored_[name + "_scale_inv"] = make_stored(DType::kF32, {2, 2}, 8);
+  stored_[name + "_scale_inv"] = make_scales(DType::kF32, {2, 2}, 8);
   const auto w = bind();
   ASSERT_TRUE(w.has_value()) << w.error().message;
   const MatrixView& up = w->layers[0].dense->up;
@@ -392,8 +402,8 @@ TEST_F(BindTest, Int8RowsWithAScaleEachIfTheConfigAnnouncesThem) {
     const auto bound = bind();
     return bound ? std::string() : bound.error().message;
   };
-  EXPECT_NE(message().find("quantization_config announces no 8-bit integers"), std::string::npos) << message();
-  config_.quantization.int8 = true;
+  EXPECT_NE(message().find("nothing announces INT8 weights"), std::string::npos) << message();
+  config_.quantization.weights = WeightFormat::kInt8;
   const auto w = bind();
   ASSERT_TRUE(w.has_value()) << w.error().message;
   const MatrixView& up = w->layers[0].dense->up;
@@ -408,11 +418,11 @@ TEST_F(BindTest, Int8RowsWithAScaleEachIfTheConfigAnnouncesThem) {
   ASSERT_TRUE(narrow.has_value()) << narrow.error().message;
   EXPECT_EQ(narrow->layers[0].dense->up.scales.f32()[7], 0.5f);
   tensor::store_from_float(DType::kBF16, stored_[scale_name].bytes.data(), 11, 0.0f);
-  EXPECT_NE(message().find("has scale 0 in row 11, expected a finite number above 0"), std::string::npos) << message();
+  EXPECT_NE(message().find("has the scale 0 at [11, 0], expected a positive number"), std::string::npos) << message();
   tensor::store_from_float(DType::kBF16, stored_[scale_name].bytes.data(), 11, std::nanf(""));
-  EXPECT_NE(message().find("has scale nan in row 11"), std::string::npos) << message();
-  stored_[scale_name] = make_stored(DType::kF32, {130}, 9);
-  EXPECT_NE(message().find("expected shape [130, 1]"), std::string::npos) << message();
+  EXPECT_NE(message().find("has the scale nan at [11, 0]"), std::string::npos) << message();
+  stored_[scale_name] = make_stored(DType::kF32, {131}, 9);
+  EXPECT_NE(message().find("[130, 1]"), std::string::npos) << message();
   stored_.erase(scale_name);
   EXPECT_NE(message().find("is i8, but has no '" + scale_name + "'"), std::string::npos) << message();
 }
@@ -446,7 +456,7 @@ void binds(const std::string& folder) {
   const Glm5NextTotals totals = totals_from_weights(parsed->config, *w);
   EXPECT_EQ(static_cast<uint64_t>(totals.all().bytes), checkpoint->data_bytes());
   EXPECT_EQ(static_cast<size_t>(totals.all().tensors), checkpoint->size());
-  if (parsed->config.quantization.fp8) {
+  if (parsed->config.quantization.weights == WeightFormat::kFp8) {
     const Glm5NextTotals announced = totals_from_config(parsed->config);
     EXPECT_EQ(announced.all().bytes, totals.all().bytes);
     EXPECT_EQ(announced.all().fp8_matrices, totals.all().fp8_matrices);

@@ -105,6 +105,7 @@ class Glm5NextModel final : public Model {
   Glm5NextModel(backend::Dispatch& dispatch, const ModelOptions& options, Glm5NextConfig config, Glm5NextShards shards);
   void set_site_heads();
   Result<void> load_weights(const std::string& directory);
+  Result<void> choose_compute(const Glm5NextWeights& bound);
   void describe(const Glm5NextDeviceWeights& weights);
 
   // Planning: dry passes that choose a kernel for every site and find the size of the arena.
@@ -175,7 +176,7 @@ class Glm5NextModel final : public Model {
   ZeroBytes zeros_;                                ///< what they point to when there are shapes only
   Glm5NextDeviceWeights weights_;
   std::unique_ptr<Glm5NextVision> vision_;
-  ops::Compute compute_ = ops::Compute::kF32;
+  ops::Compute compute_ = ops::Compute::kF32;  ///< of products with weights; kInt8 where INT8 matrices meet INT8 activations
   /// kv_b takes activations as they are or rounded, never as codes.
   ops::Compute kv_b_compute() const { return compute_ == ops::Compute::kF32 ? ops::Compute::kF32 : ops::Compute::kBF16; }
   Cut kda_cut_, mla_cut_, dense_cut_, shared_cut_, expert_cut_;

@@ -34,10 +34,15 @@ class WeightsCounter : public Counter {
  public:
   using Counter::Counter;
   void matrix(TensorSpec spec, MatrixView& place) override {
-    add(spec, {place.scaled() ? 2 : 1, place.values.dtype == DType::kF8E4M3 ? 1 : 0, spec.elements(), place.bytes()});
+    add(spec, {.tensors = place.scaled() ? 2 : 1,
+               .fp8_matrices = place.values.dtype == DType::kF8E4M3 ? 1 : 0,
+               .int8_matrices = place.values.dtype == DType::kI8 ? 1 : 0,
+               .parameters = spec.elements(),
+               .bytes = place.bytes()});
   }
   void vector(TensorSpec spec, View& place) override {
-    add(spec, {1, 0, spec.elements(), spec.elements() * static_cast<int64_t>(tensor::dtype_bytes(place.dtype))});
+    const int64_t bytes = spec.elements() * static_cast<int64_t>(tensor::dtype_bytes(place.dtype));
+    add(spec, {.tensors = 1, .parameters = spec.elements(), .bytes = bytes});
   }
 };
 
@@ -71,6 +76,7 @@ int64_t keys_at(const IndexerConfig& indexer, int64_t context) { return std::min
 TensorTotals& TensorTotals::operator+=(const TensorTotals& other) {
   tensors += other.tensors;
   fp8_matrices += other.fp8_matrices;
+  int8_matrices += other.int8_matrices;
   parameters += other.parameters;
   bytes += other.bytes;
   return *this;
@@ -103,6 +109,10 @@ Glm5NextTotals totals_from_weights(const Glm5NextConfig& config, const Glm5NextW
   Glm5NextWeights views = weights;  // the walk wants places it could write to
   visit_tensors(config, counter, views);
   return std::move(counter.totals);
+}
+
+int64_t glm5_next_int8_matrices(const Glm5NextConfig& config, const Glm5NextWeights& weights) {
+  return totals_from_weights(config, weights).all().int8_matrices;
 }
 
 CacheBytes cache_bytes(const Glm5NextConfig& c, int64_t context, const CacheFormat& format) {

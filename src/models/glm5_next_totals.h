@@ -16,6 +16,7 @@ namespace lathe::models {
 struct TensorTotals {
   int64_t tensors = 0;
   int64_t fp8_matrices = 0;
+  int64_t int8_matrices = 0;
   int64_t parameters = 0;
   int64_t bytes = 0;
 
@@ -42,6 +43,9 @@ Glm5NextTotals totals_from_config(const Glm5NextConfig& config);
 
 /// From bound weights: stored dtypes.
 Glm5NextTotals totals_from_weights(const Glm5NextConfig& config, const Glm5NextWeights& weights);
+
+/// Bound matrices of I8.
+int64_t glm5_next_int8_matrices(const Glm5NextConfig& config, const Glm5NextWeights& weights);
 
 /// Where a FLOP row counts.
 enum class FlopScope : uint8_t { kKdaLayer, kDsaLayer, kFullIndexer, kMhcLayer, kDenseLayer, kMoeLayer, kHead };
