@@ -8,6 +8,7 @@
 
 #include "apps/bench.h"
 #include "apps/input.h"
+#include "apps/quantize.h"
 #include "apps/run.h"
 #include "apps/settings.h"
 #include "apps/terminal.h"
@@ -35,6 +36,7 @@ struct CommandLine {
   EvalOptions eval;
   ExportOptions exported;
   BenchOptions bench;
+  QuantizeVerbOptions quantize;
   bool selftest_json = false;
   bool config_schema = false;
   bool config_json = false;
@@ -178,6 +180,24 @@ void add_others(CLI::App& app, CommandLine& line) {
   bind_settings(*config->add_subcommand("show", "The values that hold, with their origin."), line, {"engine", "sampling", "log"});
 }
 
+void add_quantize(CLI::App& app, CommandLine& line) {
+  QuantizeVerbOptions& quantize = line.quantize;
+  CLI::App* verb = add_verb(app, line, "quantize", "Write a model with INT8, FP8 or BF16 weights.", {"log"}, Positional::kNone);
+  verb->add_option("IN", quantize.model, "Model directory.")->type_name("")->default_str("");
+  verb->add_option("OUT", quantize.out, "Folder to make.")->type_name("")->default_str("");
+  verb->add_option("--weights", quantize.weights, "int8 (a scale for each output channel), fp8 (128x128 blocks, as released) or bf16.")
+      ->check(CLI::IsMember({"int8", "fp8", "bf16"}));
+  verb->add_option("--act", quantize.activations, "Activations that meet INT8 weights in fast mode: int8 (a scale for each token) or none.")
+      ->check(CLI::IsMember({"int8", "none"}));
+  verb->add_option("--keep", quantize.keep, "Matrices that stay as stored: * stands for any text, ? for any character; may be repeated.")
+      ->type_name("PATTERN")
+      ->default_str("")
+      ->allow_extra_args(false);
+  verb->add_option("-t,--threads", quantize.threads, "Threads; 0: all of the machine.")->check(CLI::Range(int64_t{0}, int64_t{4096}));
+  verb->add_flag("--json", quantize.json, "As JSON, with the error of every matrix.");
+  verb->footer(kQuantizeHelp);
+}
+
 void add_make_slice(CLI::App& bench, CommandLine& line) {
   MakeSliceOptions& slice = line.bench.slice;
   CLI::App* verb =
@@ -303,6 +323,11 @@ Result<int> dispatch(const CLI::App& app, const CommandLine& line) {
     exported.settings_file = line.settings_file;
     return export_verb(settings, exported);
   }
+  if (verb == "quantize") {
+    QuantizeVerbOptions quantize = line.quantize;
+    quantize.settings_file = line.settings_file;
+    return quantize_verb(quantize);
+  }
   if (verb == "eval") return eval_verb(settings, line.eval);
   if (verb == "bench") return bench_verb(settings, line.bench);
   if (verb == "selftest") return selftest_verb(settings, {.json = line.selftest_json});
@@ -334,6 +359,7 @@ int run_program(const std::vector<std::string>& given) {
   app.option_defaults()->always_capture_default();
   add_run(app, line);
   add_others(app, line);
+  add_quantize(app, line);
   add_bench(app, line);
   prepare_switches(app);
   const std::vector<std::string> arguments = with_empty_values(app, with_named_arms(given));

@@ -15,12 +15,14 @@
 #include "models/random_values.h"
 #include "models/slice.h"
 #include "weights/safetensors.h"
+#include "weights/shards.h"
 #include "weights/work_folder.h"
 
 namespace lathe::models {
 namespace {
 
 using config::Json;
+using weights::shard_name;
 using weights::TensorEntry;
 
 // Raised with every change after which the same options give other bytes: shards of two kinds must not come together in one folder.
@@ -51,21 +53,6 @@ Result<void> check_numbers(const SliceOptions& options, const Glm5NextConfig& mo
   return {};
 }
 
-/// Matrices that stay BF16, as the release lists them: without `language_model.` and `.weight`.
-std::vector<std::string> unquantised_modules(const Glm5NextConfig& config) {
-  std::vector<std::string> out;
-  for (const TensorSpec& spec : glm5_next_inventory(config)) {
-    constexpr std::string_view kPart = "language_model.";
-    constexpr std::string_view kEnd = ".weight";
-    if (spec.shape.size() != 2 || spec.fp8_in_release || spec.kind == TensorKind::kVision || !spec.name.ends_with(kEnd)) continue;
-    std::string name = spec.name.substr(0, spec.name.size() - kEnd.size());
-    if (const size_t at = name.find(kPart); at != std::string::npos) name.erase(at, kPart.size());
-    out.push_back(std::move(name));
-  }
-  if (config.vision) out.emplace_back("model.visual");
-  return out;
-}
-
 Result<Glm5NextConfig> slice_config(const SliceOptions& options) {
   LATHE_TRY(Glm5NextConfig config, model_config(options.config));
   LATHE_TRY(const ParsedConfig companion, read_glm5_next_config(options.companion));
@@ -88,7 +75,7 @@ Result<Glm5NextConfig> slice_config(const SliceOptions& options) {
   config.quantization = {};
   if (options.fp8) {
     config.quantization.weights = WeightFormat::kFp8;
-    config.quantization.excluded = unquantised_modules(config);
+    config.quantization.excluded = modules_without(config, [](const TensorSpec& spec) { return spec.fp8_in_release; });
   }
   LATHE_TRY(const ParsedConfig checked, parse_glm5_next_config(glm5_next_config_json(config)));
   return checked.config;
@@ -165,8 +152,6 @@ SliceReport report_of(const Glm5NextConfig& config, const std::vector<Shard>& sh
   return report;
 }
 
-std::string shard_name(size_t index, size_t count) { return fmt::format("model-{:05}-of-{:05}.safetensors", index + 1, count); }
-
 /// Everything that the files depend on, on one line.
 std::string work_of(const SliceOptions& options, const Json& config) {
   return fmt::format("random weights {}, {} layers, {} experts, {}, draw {}, shards of {} bytes, config {:016x}", kGenerator, options.layers,
@@ -182,14 +167,9 @@ behind the ids of that tokenizer are padding and are never drawn.
 
 /// What stands beside the weights.
 Result<void> write_rest(const std::string& folder, const std::string& companion, const Json& config, const std::vector<Shard>& shards) {
-  Json::Object map;
-  uint64_t bytes = 0;
-  for (size_t i = 0; i < shards.size(); ++i) {
-    bytes += shards[i].bytes;
-    for (const TensorEntry& entry : shards[i].tensors) map.emplace_back(entry.name, shard_name(i, shards.size()));
-  }
-  const Json index = Json::Object{{"metadata", Json::Object{{"total_size", static_cast<int64_t>(bytes)}}}, {"weight_map", std::move(map)}};
-  LATHE_TRY_VOID(base::write_file(folder + "/model.safetensors.index.json", index.dump({.indent = 1})));
+  std::vector<std::span<const TensorEntry>> tensors;
+  for (const Shard& shard : shards) tensors.emplace_back(shard.tensors);
+  LATHE_TRY_VOID(weights::write_shard_index(folder, tensors));
   LATHE_TRY_VOID(base::write_file(folder + "/config.json", config.dump({.key_separator = ": ", .indent = 1})));
   LATHE_TRY_VOID(base::write_file(folder + "/README.md", kCard));
   for (const char* name : kCompanionFiles) {

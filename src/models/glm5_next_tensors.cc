@@ -46,6 +46,20 @@ std::vector<TensorSpec> glm5_next_inventory(const Glm5NextConfig& config) {
   return std::move(inventory.specs);
 }
 
+std::vector<std::string> modules_without(const Glm5NextConfig& config, base::FunctionRef<bool(const TensorSpec&)> quantised) {
+  std::vector<std::string> out;
+  for (const TensorSpec& spec : glm5_next_inventory(config)) {
+    constexpr std::string_view kPart = "language_model.";
+    constexpr std::string_view kEnd = ".weight";
+    if (spec.shape.size() != 2 || quantised(spec) || spec.kind == TensorKind::kVision || !spec.name.ends_with(kEnd)) continue;
+    std::string name = spec.name.substr(0, spec.name.size() - kEnd.size());
+    if (const size_t at = name.find(kPart); at != std::string::npos) name.erase(at, kPart.size());
+    out.push_back(std::move(name));
+  }
+  if (config.vision) out.emplace_back("model.visual");
+  return out;
+}
+
 bool dtype_allowed(const TensorSpec& spec, DType dtype) {
   if (dtype == DType::kF8E4M3) return spec.fp8_allowed;
   if (dtype == DType::kI8) return spec.int8_allowed;

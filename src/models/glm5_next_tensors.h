@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/function_ref.h"
 #include "base/result.h"
 #include "models/glm5_next_config.h"
 #include "tensor/view.h"
@@ -51,6 +52,9 @@ struct TensorSpec {
 
 /// Every tensor of the model, scales not included, in the order of the table.
 std::vector<TensorSpec> glm5_next_inventory(const Glm5NextConfig& config);
+
+/// Modules whose matrices are not among the quantised ones, as the FP8 release lists them: without `language_model.` and `.weight`.
+std::vector<std::string> modules_without(const Glm5NextConfig& config, base::FunctionRef<bool(const TensorSpec&)> quantised);
 
 /// Stored dtypes that a tensor may have: BF16, F16, F32, F8_E4M3 where fp8_allowed, I8 where int8_allowed.
 bool dtype_allowed(const TensorSpec& spec, DType dtype);

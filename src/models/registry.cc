@@ -9,6 +9,7 @@
 #include "config/json.h"
 #include "models/glm5_next_describe.h"
 #include "models/glm5_next_export.h"
+#include "models/glm5_next_quantize.h"
 #include "models/glm5_next_text.h"
 #include "models/model_description.h"
 
@@ -16,11 +17,11 @@ namespace lathe::models {
 namespace {
 
 constexpr std::array kFamilies = {
-    FamilyEntry{"glm5_next", Glm5NextModel::load, describe_glm5_next, export_glm5_next_gguf},
-    FamilyEntry{"glm5_next_text", Glm5NextModel::load, describe_glm5_next, export_glm5_next_gguf},
+    FamilyEntry{"glm5_next", Glm5NextModel::load, describe_glm5_next, export_glm5_next_gguf, quantize_glm5_next},
+    FamilyEntry{"glm5_next_text", Glm5NextModel::load, describe_glm5_next, export_glm5_next_gguf, quantize_glm5_next},
     // Pre-release spellings of the same.
-    FamilyEntry{"glm5_next_vl", Glm5NextModel::load, describe_glm5_next, export_glm5_next_gguf},
-    FamilyEntry{"glm5_next_vl_text", Glm5NextModel::load, describe_glm5_next, export_glm5_next_gguf},
+    FamilyEntry{"glm5_next_vl", Glm5NextModel::load, describe_glm5_next, export_glm5_next_gguf, quantize_glm5_next},
+    FamilyEntry{"glm5_next_vl_text", Glm5NextModel::load, describe_glm5_next, export_glm5_next_gguf, quantize_glm5_next},
 };
 
 /// Weights lie in a folder; one that is not there is told by find_family.
@@ -72,6 +73,12 @@ Result<GgufExportReport> export_gguf(const std::string& model, const std::string
   LATHE_TRY_VOID(check_directory(model));
   LATHE_TRY(const FamilyEntry* const family, find_family(model));
   return family->export_gguf(model, path, options, progress);
+}
+
+Result<QuantizeReport> quantize_model(const std::string& model, const std::string& path, const QuantizeOptions& options, QuantizeProgress progress) {
+  LATHE_TRY_VOID(check_directory(model));
+  LATHE_TRY(const FamilyEntry* const family, find_family(model));
+  return family->quantize(model, path, options, progress);
 }
 
 }  // namespace lathe::models

@@ -15,6 +15,8 @@ struct DescribeOptions;  // model_description.h and gguf_export.h, which callers
 struct ModelDescription;
 struct GgufExportOptions;
 struct GgufExportReport;
+struct QuantizeOptions;  // quantize.h
+struct QuantizeReport;
 
 struct FamilyEntry {
   const char* model_type;  ///< as config.json says it
@@ -22,6 +24,8 @@ struct FamilyEntry {
   Result<ModelDescription> (*describe)(const std::string& path, const DescribeOptions& options);
   Result<GgufExportReport> (*export_gguf)(const std::string& directory, const std::string& path, const GgufExportOptions& options,
                                           base::FunctionRef<bool(uint64_t done, uint64_t total)> progress);
+  Result<QuantizeReport> (*quantize)(const std::string& directory, const std::string& path, const QuantizeOptions& options,
+                                     base::FunctionRef<bool(uint64_t done, uint64_t total)> progress);
 };
 std::span<const FamilyEntry> model_families();
 

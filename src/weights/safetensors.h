@@ -29,6 +29,9 @@ struct TensorEntry {
   uint64_t bytes() const { return end - begin; }
 };
 
+/// Bytes that dtype and shape of a tensor ask for.
+uint64_t stored_bytes(const TensorEntry& tensor);
+
 struct SafetensorsHeader {
   std::vector<TensorEntry> tensors;  ///< ascending by begin: they tile [0, data size)
   std::vector<std::pair<std::string, std::string>> metadata;

@@ -36,18 +36,12 @@ std::vector<size_t> file_order(std::span<const TensorEntry> tensors) {
   return order;
 }
 
-uint64_t bytes_of(const TensorEntry& tensor) {
-  uint64_t bytes = tensor::dtype_bytes(tensor.dtype);
-  for (const int64_t size : tensor.shape) bytes *= static_cast<uint64_t>(size);
-  return bytes;
-}
-
 /// Offsets from the start of the data, by place in `tensors`.
 std::vector<StreamPart> lay_out(std::span<const TensorEntry> tensors, std::span<const size_t> order) {
   std::vector<StreamPart> parts(tensors.size());
   uint64_t at = 0;
   for (const size_t i : order) {
-    parts[i] = {.offset = at, .bytes = bytes_of(tensors[i])};
+    parts[i] = {.offset = at, .bytes = stored_bytes(tensors[i])};
     at += parts[i].bytes;
   }
   return parts;
@@ -78,6 +72,12 @@ std::string make_header(std::span<const TensorEntry> tensors, std::span<const si
 }
 
 }  // namespace
+
+uint64_t stored_bytes(const TensorEntry& tensor) {
+  uint64_t bytes = tensor::dtype_bytes(tensor.dtype);
+  for (const int64_t size : tensor.shape) bytes *= static_cast<uint64_t>(size);
+  return bytes;
+}
 
 Result<void> write_safetensors(const std::string& path, const ComputedTensors& computed, const StreamOptions& options) {
   const std::span<const TensorEntry> tensors = computed.tensors;

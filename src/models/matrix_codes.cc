@@ -1,0 +1,116 @@
+#include "models/matrix_codes.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "models/glm5_next_tensors.h"
+#include "tensor/quantised.h"
+#include "tensor/rows.h"
+
+namespace lathe::models {
+namespace {
+
+double sum_of_squares(std::span<const float> values) {
+  double sum = 0;
+  for (const float value : values) sum += static_cast<double>(value) * static_cast<double>(value);
+  return sum;
+}
+
+}  // namespace
+
+MatrixCodes::MatrixCodes(const MatrixView& matrix, DType to) : matrix_(matrix), to_(to) {
+  errors_.error.resize(static_cast<size_t>(matrix.rows()));
+  errors_.square.resize(static_cast<size_t>(matrix.rows()));
+}
+
+Result<std::vector<float>> MatrixCodes::amax_of(int64_t row_block) const {
+  const bool blocks = to_ == DType::kF8E4M3;
+  const int64_t width = blocks ? kScaleBlock : matrix_.cols();
+  const int64_t first = blocks ? row_block * kScaleBlock : row_block;
+  const int64_t last = blocks ? std::min(matrix_.rows(), first + kScaleBlock) : first + 1;
+  std::vector<float> amax(static_cast<size_t>((matrix_.cols() + width - 1) / width));
+  if (to_ == DType::kBF16) return amax;
+  std::vector<float> row(static_cast<size_t>(matrix_.cols()));
+  for (int64_t r = first; r < last; ++r) {
+    tensor::row_as_float(matrix_, r, row);
+    for (size_t block = 0; block < amax.size(); ++block) {
+      const int64_t begin = static_cast<int64_t>(block) * width;
+      const float largest = tensor::largest_magnitude(row.data() + begin, std::min(width, matrix_.cols() - begin));
+      if (!std::isfinite(largest)) return err(Code::kDataLoss, "row {} holds a value that is no finite number", r);
+      amax[block] = std::max(amax[block], largest);
+    }
+  }
+  return amax;
+}
+
+/// Values [first, …) of a row as codes; adds their squared differences up.
+void MatrixCodes::encode(std::span<const float> row, int64_t first, std::span<const float> amax, std::span<std::byte> out, double& error) const {
+  const auto bytes = static_cast<int64_t>(tensor::dtype_bytes(to_));
+  const auto count = static_cast<int64_t>(out.size()) / bytes;
+  const int64_t width = to_ == DType::kF8E4M3 ? kScaleBlock : matrix_.cols();
+  for (int64_t at = 0; at < count;) {
+    const int64_t block = (first + at) / width;
+    const int64_t end = std::min(count, (block + 1) * width - first);
+    const tensor::RunScale scale = to_ == DType::kBF16 ? tensor::RunScale{1, 1} : tensor::run_scale(amax[static_cast<size_t>(block)], to_);
+    for (; at < end; ++at) {
+      const float value = row[static_cast<size_t>(first + at)];
+      if (to_ == DType::kBF16) {
+        tensor::store_from_float(to_, out.data(), at, value);
+      } else {
+        tensor::store_code(to_, out.data(), at, value, scale);
+      }
+      const double difference = static_cast<double>(tensor::load_as_float(to_, out.data(), at) * scale.scale) - static_cast<double>(value);
+      error += difference * difference;
+    }
+  }
+}
+
+Result<void> MatrixCodes::fill_values(uint64_t begin, std::span<std::byte> out) {
+  const uint64_t row_bytes = static_cast<uint64_t>(matrix_.cols()) * tensor::dtype_bytes(to_);
+  std::vector<float> row(static_cast<size_t>(matrix_.cols()));
+  std::vector<float> amax;
+  int64_t known = -1;
+  for (uint64_t at = 0; at < out.size();) {
+    const auto r = static_cast<int64_t>((begin + at) / row_bytes);
+    const uint64_t inside = (begin + at) % row_bytes;
+    const uint64_t bytes = std::min<uint64_t>(row_bytes - inside, out.size() - at);
+    if (row_block_of(r) != known) {
+      LATHE_TRY(amax, amax_of(row_block_of(r)));
+      known = row_block_of(r);
+    }
+    tensor::row_as_float(matrix_, r, row);
+    const size_t first = inside / tensor::dtype_bytes(to_);
+    const std::span<const float> part = std::span(row).subspan(first, bytes / tensor::dtype_bytes(to_));
+    if (!std::all_of(part.begin(), part.end(), [](float value) { return std::isfinite(value); }))
+      return err(Code::kDataLoss, "row {} holds a value that is no finite number", r);
+    double error = 0;
+    encode(row, static_cast<int64_t>(first), amax, out.subspan(at, bytes), error);
+    const double square = sum_of_squares(part);
+    {
+      const base::Lock lock(mutex_);  // two pieces may share a row
+      errors_.error[static_cast<size_t>(r)] += error;
+      errors_.square[static_cast<size_t>(r)] += square;
+    }
+    at += bytes;
+  }
+  return {};
+}
+
+Result<void> MatrixCodes::fill_scales(uint64_t begin, std::span<std::byte> out) const {
+  std::vector<float> amax;
+  int64_t known = -1;
+  for (size_t at = 0; at < out.size(); at += sizeof(float)) {
+    const auto index = static_cast<int64_t>((begin + at) / sizeof(float));
+    const int64_t wide = to_ == DType::kF8E4M3 ? scale_blocks(matrix_.cols()) : 1;
+    if (index / wide != known) {
+      LATHE_TRY(amax, amax_of(index / wide));
+      known = index / wide;
+    }
+    const float scale = tensor::run_scale(amax[static_cast<size_t>(index % wide)], to_).scale;
+    std::memcpy(out.data() + at, &scale, sizeof(scale));
+  }
+  return {};
+}
+
+}  // namespace lathe::models

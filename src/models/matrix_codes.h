@@ -1,0 +1,47 @@
+#pragma once
+// A stored matrix in another format, byte by byte as a writer asks for it, and how far the new values are from the old ones.
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/result.h"
+#include "base/sync.h"
+#include "tensor/view.h"
+
+namespace lathe::models {
+
+/// Sums over the values of each row.
+struct RowErrors {
+  std::vector<double> error;   ///< [rows] squared differences
+  std::vector<double> square;  ///< [rows] squares
+};
+
+/// Threads  fill functions may be called from many at once, for ranges that do not overlap. What they give is a function of matrix and range alone.
+/// Errors   data_loss: a value that is no finite number, with its row
+class MatrixCodes {
+ public:
+  /// `to`: I8 (a scale for each row), F8_E4M3 (for each block of 128 x 128) or BF16. The matrix is in host memory and outlives this object.
+  MatrixCodes(const MatrixView& matrix, DType to);
+
+  /// Bytes [begin, begin + out.size()) of the values [rows, cols]; adds their errors up.
+  Result<void> fill_values(uint64_t begin, std::span<std::byte> out);
+  /// Of the scales, f32 [rows, 1] or [row blocks, column blocks]; not of BF16.
+  Result<void> fill_scales(uint64_t begin, std::span<std::byte> out) const;
+
+  const RowErrors& errors() const { return errors_; }
+
+ private:
+  /// One scale for each block of columns, of the row's block of rows.
+  Result<std::vector<float>> amax_of(int64_t row_block) const;
+  int64_t row_block_of(int64_t row) const { return to_ == DType::kF8E4M3 ? row / 128 : row; }
+  void encode(std::span<const float> row, int64_t first, std::span<const float> amax, std::span<std::byte> out, double& error) const;
+
+  MatrixView matrix_;
+  DType to_;
+  base::Mutex mutex_{"quantisation error"};
+  RowErrors errors_;
+};
+
+}  // namespace lathe::models

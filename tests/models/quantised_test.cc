@@ -1,0 +1,170 @@
+// Goal: the built-in model with INT8 weights and activations gives what the reference kernels give, and its bits depend on its own sequence alone.
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <random>
+
+#include "models/glm5_next_plan.h"
+#include "models/quantize.h"
+#include "ops/basic.h"
+#include "rig.h"
+
+namespace lathe::models::golden {
+namespace {
+
+/// The built-in model in another format, made once for all tests.
+class Quantised : public testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    folder_ = (std::filesystem::temp_directory_path() / fmt::format("lathe_int8_{}", ::getpid())).string();
+    const QuantizeOptions options{.weights = WeightFormat::kInt8, .int8_activations = true, .keep = {}, .threads = 2};
+    report_ = must(quantize_model(data_path("builtin"), folder_, options, [](uint64_t, uint64_t) { return true; }), "quantise");
+  }
+  static void TearDownTestSuite() { std::filesystem::remove_all(folder_); }
+
+  static RigOptions options(Precision precision) {
+    return {.directory = folder_,
+            .model = {.precision = precision, .max_batch_tokens = 512, .shards = {}, .groups = {}},
+            .isa = "",
+            .blocks = 60,
+            .slots = 12,
+            .dispatch = {}};
+  }
+  static std::vector<TokenId> prompt(size_t length) {
+    std::vector<TokenId> ids = GoldenFile(data_path("golden/tiny/golden_fp8.safetensors")).tokens("ids.10");
+    ids.resize(length);
+    return ids;
+  }
+
+  static inline std::string folder_;
+  static inline QuantizeReport report_;
+};
+
+TEST_F(Quantised, ErrorsAreThoseOfEightBits) {
+  // q, k, v, o of 6 linear layers; q_a, q_b, kv_a, o and wq_b of 2 sparse layers and the draft layer; 2 dense MLPs; 9 experts of 6 layers and the draft.
+  EXPECT_EQ(report_.matrices.size(), static_cast<size_t>(6 * 4 + 3 * 5 + 2 * 3 + 7 * 9 * 3));
+  for (const QuantizedMatrix& m : report_.matrices) {
+    EXPECT_GT(m.relative_rms, 1e-3) << m.name;
+    EXPECT_LT(m.relative_rms, 0.03) << m.name;
+    EXPECT_GE(m.worst_channel_rms, m.relative_rms) << m.name;
+  }
+}
+
+TEST_F(Quantised, KernelsAgreeWithTheReference) {
+  for (const Precision precision : {Precision::kExact, Precision::kFast}) {
+    RigOptions slow = options(precision);
+    slow.reference = true;
+    Rig reference(slow);
+    Rig fast(options(precision));
+    const std::vector<float> wanted = reference.prefill(prompt(48));
+    // INT8 sums are exact, so that what differs is the order of all other sums; once it turns the rounding of a code, that is a step of 1/127.
+    const double budget = precision == Precision::kExact ? 1e-3 : 0.15;
+    EXPECT_LE(worst_difference(fast.prefill(prompt(48)), wanted), budget);
+  }
+}
+
+TEST_F(Quantised, CodesOfActivationsCostLittle) {
+  Rig exact(options(Precision::kExact));
+  Rig fast(options(Precision::kFast));
+  const std::vector<float> wanted = exact.prefill(prompt(64));
+  const std::vector<float> got = fast.prefill(prompt(64));
+  EXPECT_GT(worst_difference(got, wanted), 1e-3);
+  EXPECT_LE(worst_difference(got, wanted), 2.0);
+}
+
+/// Counts products whose activations become INT8 codes.
+class CodesSeen final : public backend::OpObserver {
+ public:
+  void after(backend::OpCall& call, backend::Device&) override {
+    if (call.info->id != ops::OpId::kMatmul) return;
+    const auto& p = *static_cast<const ops::MatmulParams*>(call.params);
+    for (int32_t i = 0; i < p.part_count; ++i) {
+      const MatrixView& weight = p.parts[static_cast<size_t>(i)].weight;
+      const bool codes = ops::int8_product(weight, p.compute);
+      (weight.values.dtype == DType::kI8 ? int8 : others) += 1;
+      products += codes ? 1 : 0;
+    }
+  }
+  int64_t int8 = 0, others = 0, products = 0;
+};
+
+TEST_F(Quantised, ActivationsAreCodesInFastModeAlone) {
+  for (const Precision precision : {Precision::kExact, Precision::kFast}) {
+    Rig rig(options(precision));
+    CodesSeen seen;
+    rig.dispatch().set_observer(&seen);
+    rig.prefill(prompt(3));
+    rig.dispatch().set_observer(nullptr);
+    EXPECT_GT(seen.int8, 0);
+    EXPECT_GT(seen.others, 0);  // router, small projections, head
+    EXPECT_EQ(seen.products, precision == Precision::kFast ? seen.int8 : 0);
+  }
+}
+
+TEST_F(Quantised, RanksThatShareChannelsAreRefused) {
+  const Glm5NextConfig config = must(read_glm5_next_config(folder_), "config").config;
+  const auto group = backend::make_local_group(2);
+  RigOptions mine = options(Precision::kFast);
+  mine.model.shards = default_shard_plan(config, 0, 2);
+  mine.model.groups = {.tp_kda = group[0].get(), .attn = group[0].get(), .tp_ffn = group[0].get(), .ep = group[0].get()};
+  const auto device = Rig::cpu_device(mine);
+  const auto dispatch = must(backend::Dispatch::create(*device, mine.dispatch), "dispatch");
+  const auto refused = load_model(mine.directory, *dispatch, mine.model);
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_NE(refused.error().message.find("INT8 activations"), std::string::npos) << refused.error().message;
+  mine.model.precision = Precision::kExact;
+  EXPECT_TRUE(load_model(mine.directory, *dispatch, mine.model).has_value());
+}
+
+TEST_F(Quantised, ChunksAndStepsChangeNoBit) {
+  Rig rig(options(Precision::kFast));
+  SequenceId sequence;
+  const std::vector<TokenId> ids = prompt(150);
+  const std::vector<float> whole = rig.prefill(ids, {}, &sequence);
+  const std::vector<float> kept = rig.caches(sequence);
+  rig.store().close(sequence);
+  EXPECT_TRUE(same_bits(rig.prefill(ids, {65, 1, 1, 7, 3, 2, 64}, &sequence), whole));
+  EXPECT_TRUE(same_bits(rig.caches(sequence), kept));
+  rig.store().close(sequence);
+  rig.prefill({ids.begin(), ids.end() - 10}, {}, &sequence);
+  std::vector<float> steps;
+  for (size_t i = ids.size() - 10; i < ids.size(); ++i) {
+    const std::vector<float> logits = rig.feed(sequence, {ids[i]}, ItemKind::kDecode);
+    steps.insert(steps.end(), logits.begin(), logits.end());
+  }
+  EXPECT_TRUE(same_bits(steps, slice_rows(whole, rig.vocabulary(), 140, 150)));
+  EXPECT_TRUE(same_bits(rig.caches(sequence), kept));
+}
+
+TEST_F(Quantised, AloneAsInABatch) {
+  Rig rig(options(Precision::kFast));
+  std::mt19937 random(20261130);
+  const std::vector<TokenId> mine = prompt(20);
+  const SequenceId lonely = rig.open();
+  const std::vector<float> alone = rig.feed(lonely, mine);
+  for (const size_t others : {1u, 3u, 8u}) {
+    std::vector<SequenceId> sequences;
+    std::vector<std::vector<TokenId>> tokens;
+    std::vector<StepItem> items;
+    for (size_t i = 0; i <= others; ++i) {
+      sequences.push_back(rig.open());
+      tokens.push_back(i == others / 2 ? mine : std::vector<TokenId>(1 + random() % 13, static_cast<TokenId>(random() % 3000)));
+    }
+    for (size_t i = 0; i <= others; ++i) {
+      must(rig.store().append(sequences[i], static_cast<int64_t>(tokens[i].size()), 0), "append");
+      items.push_back({.sequence = sequences[i], .kind = ItemKind::kPrefill, .tokens = tokens[i], .rows = {}, .logits = Logits::kAll, .at = {}});
+    }
+    const StepResult result = must(rig.model().step(items, rig.store()), "step");
+    const ItemRows& rows = result.items[others / 2];
+    EXPECT_TRUE(same_bits(rig.host(result.logits.rows(rows.logits_begin, rows.logits_begin + rows.logits_count)), alone)) << others << " others";
+    for (const SequenceId sequence : sequences) {
+      rig.store().commit(sequence, 0);
+      rig.store().close(sequence);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lathe::models::golden
