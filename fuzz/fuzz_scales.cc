@@ -4,6 +4,8 @@
 #include <unistd.h>
 
 #include <cmath>
+#include <cstdio>
+#include <filesystem>
 #include <string>
 
 #include "input.h"
@@ -14,7 +16,8 @@ namespace {
 
 /// A file of this process with the bytes in it; the same one every time.
 std::string store(const uint8_t* data, size_t size) {
-  static const std::string path = "/tmp/lathe_fuzz_scales_" + std::to_string(::getpid()) + ".safetensors";
+  static const std::string path =
+      (std::filesystem::temp_directory_path() / ("lathe_fuzz_scales_" + std::to_string(::getpid()) + ".safetensors")).string();
   std::FILE* const file = std::fopen(path.c_str(), "wb");
   lathe::fuzz::expect(file != nullptr && std::fwrite(data, 1, size, file) == size && std::fclose(file) == 0, "the input is stored");
   return path;

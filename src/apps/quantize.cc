@@ -100,7 +100,7 @@ Result<int> quantize_verb(const QuantizeVerbOptions& options) {
   const InterruptGuard guard;
   std::optional<Progress> progress;
   LATHE_TRY(const auto report, models::quantize_model(options.model, options.out, job, [&](uint64_t done, uint64_t total) {
-              if (!progress) progress.emplace("writing MB", static_cast<int64_t>(total / kMegabyte), options.json);
+              if (!progress) progress.emplace("writing MB", static_cast<int64_t>(total / kMegabyte), ProgressOptions{.quiet = options.json});
               progress->update(static_cast<int64_t>(done / kMegabyte));
               return !InterruptGuard::interrupted();
             }));

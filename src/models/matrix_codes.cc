@@ -44,8 +44,8 @@ Result<std::vector<float>> MatrixCodes::amax_of(int64_t row_block) const {
   return amax;
 }
 
-/// Values [first, …) of a row as codes; adds their squared differences up.
-void MatrixCodes::encode(std::span<const float> row, int64_t first, std::span<const float> amax, std::span<std::byte> out, double& error) const {
+double MatrixCodes::encode(std::span<const float> row, int64_t first, std::span<const float> amax, std::span<std::byte> out) const {
+  double error = 0;
   const auto bytes = static_cast<int64_t>(tensor::dtype_bytes(to_));
   const auto count = static_cast<int64_t>(out.size()) / bytes;
   const int64_t width = to_ == DType::kF8E4M3 ? kScaleBlock : matrix_.cols();
@@ -64,6 +64,7 @@ void MatrixCodes::encode(std::span<const float> row, int64_t first, std::span<co
       error += difference * difference;
     }
   }
+  return error;
 }
 
 Result<void> MatrixCodes::fill_values(uint64_t begin, std::span<std::byte> out) {
@@ -84,8 +85,7 @@ Result<void> MatrixCodes::fill_values(uint64_t begin, std::span<std::byte> out) 
     const std::span<const float> part = std::span(row).subspan(first, bytes / tensor::dtype_bytes(to_));
     if (!std::all_of(part.begin(), part.end(), [](float value) { return std::isfinite(value); }))
       return err(Code::kDataLoss, "row {} holds a value that is no finite number", r);
-    double error = 0;
-    encode(row, static_cast<int64_t>(first), amax, out.subspan(at, bytes), error);
+    const double error = encode(row, static_cast<int64_t>(first), amax, out.subspan(at, bytes));
     const double square = sum_of_squares(part);
     {
       const base::Lock lock(mutex_);  // two pieces may share a row

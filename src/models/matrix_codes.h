@@ -36,7 +36,8 @@ class MatrixCodes {
   /// One scale for each block of columns, of the row's block of rows.
   Result<std::vector<float>> amax_of(int64_t row_block) const;
   int64_t row_block_of(int64_t row) const { return to_ == DType::kF8E4M3 ? row / 128 : row; }
-  void encode(std::span<const float> row, int64_t first, std::span<const float> amax, std::span<std::byte> out, double& error) const;
+  /// Values [first, …) of a row as codes; gives the sum of their squared differences.
+  double encode(std::span<const float> row, int64_t first, std::span<const float> amax, std::span<std::byte> out) const;
 
   MatrixView matrix_;
   DType to_;

@@ -119,8 +119,9 @@ Result<QuantizationConfig> read_compressed_tensors(const Json& json, std::vector
   return out;
 }
 
-Json codes_json(const char* strategy, bool dynamic) {
-  return Json::Object{{"num_bits", 8}, {"type", "int"}, {"symmetric", true}, {"strategy", strategy}, {"dynamic", dynamic}};
+/// Codes of weights ("channel") or of activations ("token"), whose scales are made at run time.
+Json codes_json(const std::string& strategy) {
+  return Json::Object{{"num_bits", 8}, {"type", "int"}, {"symmetric", true}, {"strategy", strategy}, {"dynamic", strategy == "token"}};
 }
 
 }  // namespace
@@ -157,8 +158,8 @@ Json quantization_config_json(const QuantizationConfig& config) {
                         {"modules_to_not_convert", std::move(excluded)}};
   }
   Json group = Json::Object{{"targets", Json::Array{Json("Linear")}},
-                            {"weights", codes_json("channel", false)},
-                            {"input_activations", config.int8_activations ? codes_json("token", true) : Json(nullptr)},
+                            {"weights", codes_json("channel")},
+                            {"input_activations", config.int8_activations ? codes_json("token") : Json(nullptr)},
                             {"output_activations", nullptr}};
   return Json::Object{{"quant_method", "compressed-tensors"},
                       {"format", "int-quantized"},

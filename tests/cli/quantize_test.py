@@ -60,6 +60,16 @@ class Quantize(Folders):
             self.assertIn(word, said)
 
     @staticmethod
+    def wait_for_work(out):
+        """Until the folder that becomes `out` says what is made in it."""
+        note = os.path.join(out + ".part", "work.txt")
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline and not os.path.exists(out):
+            if os.path.exists(note) and os.path.getsize(note) > 0:
+                return
+            time.sleep(0.001)
+
+    @staticmethod
     def tensors(model):
         """All tensors of a folder: name to (dtype, shape, bytes)."""
         out = {}
@@ -170,9 +180,7 @@ class Quantize(Folders):
         out = self.path("stopped")
         arguments = ["quantize", self.lathe.builtin, out, "--act", "int8", "--threads", "1"]
         with subprocess.Popen([self.lathe.program, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=self.lathe.environment) as process:
-            deadline = time.monotonic() + 60
-            while not os.path.exists(out + ".part") and time.monotonic() < deadline:
-                time.sleep(0.001)
+            self.wait_for_work(out)
             process.send_signal(signal.SIGKILL)
             process.communicate()
         self.assertNotEqual(os.path.exists(out), os.path.exists(out + ".part"))  # one or the other, never both
@@ -187,9 +195,7 @@ class Quantize(Folders):
         out = self.path("interrupted")
         arguments = [self.lathe.program, "quantize", self.lathe.builtin, out, "--threads", "1"]
         with subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=self.lathe.environment) as process:
-            deadline = time.monotonic() + 60
-            while not os.path.exists(out + ".part") and time.monotonic() < deadline:
-                time.sleep(0.001)
+            self.wait_for_work(out)
             process.send_signal(signal.SIGINT)
             said = process.communicate()[1].decode()
         if process.returncode == 0:

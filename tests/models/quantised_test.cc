@@ -3,9 +3,11 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <cmath>
 #include <filesystem>
 #include <random>
 
+#include "base/file.h"
 #include "models/glm5_next_plan.h"
 #include "models/quantize.h"
 #include "ops/basic.h"
@@ -52,26 +54,59 @@ TEST_F(Quantised, ErrorsAreThoseOfEightBits) {
   }
 }
 
+std::string bytes_of(const std::string& file) { return must(base::read_file(file, 1u << 30), "file"); }
+
+TEST_F(Quantised, StoppedAndResumedIsTheSame) {
+  const std::string folder = folder_ + "_stopped";
+  QuantizeOptions small{.weights = WeightFormat::kInt8, .int8_activations = true, .keep = {}, .threads = 1, .shard_bytes = 4u << 20};
+  const auto run = [&](uint64_t most) {
+    return quantize_model(data_path("builtin"), folder, small, [&](uint64_t done, uint64_t) { return done < most; });
+  };
+  const auto stopped = run(13u << 20);
+  ASSERT_FALSE(stopped.has_value());
+  EXPECT_EQ(stopped.error().code, Code::kCancelled);
+  EXPECT_FALSE(std::filesystem::exists(folder));
+  small.threads = 3;
+  const QuantizeReport resumed = must(run(uint64_t{1} << 40), "resumed");
+  EXPECT_GE(resumed.shards_kept, 2);
+  EXPECT_LT(resumed.shards_kept, resumed.shards);
+  EXPECT_EQ(resumed.matrices.size(), report_.matrices.size());
+  EXPECT_EQ(bytes_of(folder + "/" + kQuantizationReport), bytes_of(folder_ + "/" + kQuantizationReport));
+  const auto logits = [](const std::string& directory) {
+    RigOptions mine = options(Precision::kFast);
+    mine.directory = directory;
+    return Rig(mine).prefill(prompt(8));
+  };
+  EXPECT_TRUE(same_bits(logits(folder), logits(folder_)));
+  std::filesystem::remove_all(folder);
+}
+
+/// Root of the mean squared difference, relative to the wanted values.
+double relative_rms(const std::vector<float>& got, const std::vector<float>& wanted) {
+  double error = 0, square = 0;
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    const double difference = static_cast<double>(got[i]) - static_cast<double>(wanted[i]);
+    error += difference * difference;
+    square += static_cast<double>(wanted[i]) * static_cast<double>(wanted[i]);
+  }
+  return std::sqrt(error / square);
+}
+
+/// Exact mode differs by the order of sums alone. In fast mode INT8 sums are exact as well, but another order elsewhere turns the rounding of some codes,
+/// each a step of 1/127 of its row: the logits move by less than what all roundings together cost (measured 7.5e-3 and 1.7e-2).
 TEST_F(Quantised, KernelsAgreeWithTheReference) {
+  std::vector<std::vector<float>> modes;
   for (const Precision precision : {Precision::kExact, Precision::kFast}) {
     RigOptions slow = options(precision);
     slow.reference = true;
     Rig reference(slow);
     Rig fast(options(precision));
-    const std::vector<float> wanted = reference.prefill(prompt(48));
-    // INT8 sums are exact, so that what differs is the order of all other sums; once it turns the rounding of a code, that is a step of 1/127.
-    const double budget = precision == Precision::kExact ? 1e-3 : 0.15;
-    EXPECT_LE(worst_difference(fast.prefill(prompt(48)), wanted), budget);
+    modes.push_back(fast.prefill(prompt(48)));
+    EXPECT_LE(relative_rms(modes.back(), reference.prefill(prompt(48))), precision == Precision::kExact ? 1e-5 : 1.2e-2);
   }
-}
-
-TEST_F(Quantised, CodesOfActivationsCostLittle) {
-  Rig exact(options(Precision::kExact));
-  Rig fast(options(Precision::kFast));
-  const std::vector<float> wanted = exact.prefill(prompt(64));
-  const std::vector<float> got = fast.prefill(prompt(64));
-  EXPECT_GT(worst_difference(got, wanted), 1e-3);
-  EXPECT_LE(worst_difference(got, wanted), 2.0);
+  const double cost = relative_rms(modes[1], modes[0]);
+  EXPECT_GT(cost, 4e-3);  // more than BF16 rounding costs: the activations were codes
+  EXPECT_LE(cost, 3e-2);
 }
 
 /// Counts products whose activations become INT8 codes.
