@@ -159,7 +159,7 @@ Result<Json> config_of(const std::string& model, const QuantizationConfig& quant
 class Run {
  public:
   Run(const QuantizeOptions& options, const QuantizePlan& plan, weights::WorkFolder& work)
-      : options_(options), plan_(plan), work_(work), shards_(make_shards(plan, options.shard_bytes)), pool_(options.threads) {
+      : plan_(plan), work_(work), shards_(make_shards(plan, options.shard_bytes)), pool_(options.threads) {
     for (const Shard& shard : shards_) {
       report_.tensors += static_cast<int64_t>(shard.tensors.size());
       report_.bytes_after += shard.bytes;
@@ -222,7 +222,6 @@ class Run {
     return rows;
   }
 
-  const QuantizeOptions& options_;
   const QuantizePlan& plan_;
   weights::WorkFolder& work_;
   std::vector<Shard> shards_;
