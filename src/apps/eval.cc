@@ -21,6 +21,7 @@ using evaluate::SetScore;
 // As many rows at a time as fill a step's rows; more would only add memory.
 constexpr int32_t kSequences = 32;
 constexpr int64_t kBatchTokens = 2048;
+constexpr int64_t kContext = 256;  // at least, if nobody asks for another one
 
 /// One model, ready to be evaluated.
 struct Side {
@@ -36,7 +37,13 @@ Result<Side> load(const config::Settings& settings, const evaluate::EvalSets& se
   options.sampled_vocabulary = sets.first_id_never_chosen > 0 ? sets.first_id_never_chosen : tokenizer->vocab_size();
   options.sequences = kSequences;
   if (settings.origin("engine.batch-tokens") == config::SettingOrigin::kDefault) options.batch_tokens = kBatchTokens;
-  options.context_tokens = evaluate::longest_row(sets);
+  const evaluate::RowLength longest = evaluate::longest_row(sets);
+  options.context_is_default = settings.origin("engine.context") == config::SettingOrigin::kDefault;
+  if (options.context_is_default) options.context_tokens = std::max(kContext, longest.tokens);
+  if (longest.tokens > options.context_tokens) {
+    return err(Code::kInvalidArgument, "--context is {}, but {} needs {} tokens: expected at least as many, or sets with shorter rows",
+               options.context_tokens, longest.place, longest.tokens);
+  }
   Side side{.settings = settings, .preprocess = {}, .model = options.model, .engine = {}};
   LATHE_TRY(side.preprocess, base::file_content(media::read_preprocess_config(options.model)));
   LATHE_TRY(side.engine, engine::Engine::create(options));
@@ -113,6 +120,7 @@ Json run_json(const Side& side, const evaluate::EvalReport& report) {
   Json json = Json::Object{{"model", side.model}};
   Json figures = evaluate::report_json(report);
   for (auto& [key, value] : figures.as_object()) json.set(key, std::move(value));
+  json.set("context", side.engine->options().context_tokens);
   json.set("settings", config::settings_json(side.settings));
   return json;
 }

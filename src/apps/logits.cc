@@ -22,9 +22,14 @@ Result<void> check_pieces(const LogitsOptions& options, const evaluate::LogitsJo
   if (options.decode_from != -1 && (options.decode_from < 0 || options.decode_from >= length)) {
     return err(Code::kInvalidArgument, "--decode-from is {}, expected 0 to {}: there are {} ids", options.decode_from, length - 1, length);
   }
-  int64_t left = length;
+  const int64_t read = options.decode_from >= 0 ? options.decode_from : length;
+  int64_t left = read;
   for (const int64_t chunk : job.chunks) {
     if (chunk < 1) return err(Code::kInvalidArgument, "--chunks '{}' has a chunk of {} tokens, expected at least 1", options.chunks, chunk);
+    if (chunk > left && read < length) {
+      return err(Code::kInvalidArgument, "--chunks '{}' goes beyond --decode-from {}: expected chunks of at most {} together", options.chunks, read,
+                 read);
+    }
     if (chunk > left) {
       return err(Code::kInvalidArgument, "--chunks '{}' is more than the {} ids: expected chunks of at most {} together", options.chunks, length,
                  length);
@@ -81,7 +86,9 @@ Result<std::vector<engine::PromptImage>> read_images(engine::Engine& engine, con
   }
   std::vector<std::array<int64_t, 3>> grids(static_cast<size_t>(grid.elements() / 3));
   std::memcpy(grids.data(), grid.data, static_cast<size_t>(grid.elements()) * sizeof(int64_t));
-  return evaluate::place_images(engine, ids, pixels, grids);
+  auto images = evaluate::place_images(engine, ids, pixels, grids);
+  if (!images) return base::forward_error(images, path);
+  return images;
 }
 
 }  // namespace
@@ -109,7 +116,14 @@ Result<int> logits_verb(const config::Settings& settings, const LogitsOptions& o
   LATHE_TRY(engine, engine::Engine::create(engine_settings));
   LATHE_TRY_VOID(check_ids(options.ids_file, job.ids, engine->info().vocabulary));
   if (job.draft && !engine->info().has_draft) return err(Code::kFailedPrecondition, "--mtp: {} has no draft layer", engine_settings.model);
-  if (!options.pixels.empty()) {
+  if (options.pixels.empty()) {
+    const TokenId placeholder = engine->info().image_token;
+    const auto places = placeholder < 0 ? 0 : std::count(job.ids.begin(), job.ids.end(), placeholder);
+    if (places > 0) {
+      return err(Code::kDataLoss, "{}: the ids have {} placeholders of pictures (id {}), expected --pixels with the pictures", options.ids_file,
+                 places, placeholder);
+    }
+  } else {
     LATHE_TRY(job.images, base::file_content(read_images(*engine, options.pixels, job.ids)));
   }
   Progress progress("computing logits", static_cast<int64_t>(job.ids.size()), {});

@@ -170,6 +170,7 @@ void add_others(CLI::App& app, CommandLine& line) {
   exported->add_flag("--json", line.exported.json, "As JSON.");
 
   CLI::App* selftest = add_verb(app, line, "selftest", "Compare the engine with itself and with the reference on this machine.", {"engine", "log"});
+  selftest->remove_option(selftest->get_option("--engine.context"));  // the checks have their own
   selftest->add_flag("--json", line.selftest_json, "As JSON.");
 
   CLI::App* config = app.add_subcommand("config", "Settings of the program.");
@@ -305,6 +306,8 @@ base::LogLevel log_level(const std::string& name) {
 }
 
 Result<int> dispatch(const CLI::App& app, const CommandLine& line) {
+  if (line.config_schema)
+    return config_verb(config::Settings(registry()), ConfigView::kSchema);  // also where a variable is wrong: it says which there are
   LATHE_TRY(const config::Settings settings, resolve(line));
   const observe::Logging logging({.level = log_level(settings.get_string("log.level")), .json = settings.get_bool("log.json")});
   const std::string verb = app.get_subcommands().front()->get_name();

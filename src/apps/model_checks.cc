@@ -1,7 +1,9 @@
 #include "apps/model_checks.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <string_view>
+#include <system_error>
 
 #include "apps/settings.h"
 #include "base/file.h"
@@ -59,6 +61,54 @@ Result<void> check_stop_tokens(const std::string& file, std::span<const TokenId>
   for (const TokenId id : ids) {
     if (id < 0 || id >= tokenizer.vocab_size())
       return err(Code::kDataLoss, "{}: eos_token_id is {}, the tokenizer has ids 0 to {}", file, id, tokenizer.vocab_size() - 1);
+  }
+  return {};
+}
+
+Result<void> check_links(const std::string& directory) {
+  for (const char* name : {"chat_template.jinja", "tokenizer_config.json", "generation_config.json", "preprocessor_config.json"}) {
+    const std::string path = directory + "/" + name;
+    std::error_code error;
+    if (std::filesystem::is_symlink(path, error) && !base::file_exists(path))
+      return err(Code::kNotFound, "'{}' is a link to a file that is not there: expected the file, or no link", path);
+  }
+  return {};
+}
+
+bool shows_user(const text::ChatTemplate& chat) {
+  const auto prompt = sample_prompt(chat);
+  return !prompt || prompt->text.find("qx") != std::string::npos;
+}
+
+Result<void> check_preprocess(const std::string& directory, const media::PreprocessConfig& preprocess) {
+  const std::string file = directory + "/config.json";
+  LATHE_TRY(const Json config, config::read_json_file(file, base::kLimits.config_bytes));
+  const Json* const vision = config.find("vision_config");
+  if (vision == nullptr) return {};
+  const struct {
+    const char *ours, *theirs;
+    int64_t value;
+  } pairs[] = {{"patch_size", "patch_size", preprocess.patch_size},
+               {"temporal_patch_size", "temporal_patch_size", preprocess.temporal_patch_size},
+               {"merge_size", "spatial_merge_size", preprocess.merge_size}};
+  for (const auto& [ours, theirs, value] : pairs) {
+    const Json* const wanted = vision->find(theirs);
+    if (wanted == nullptr || !wanted->is_int() || wanted->as_int() == value) continue;
+    return err(Code::kDataLoss, "{}/preprocessor_config.json: '{}' is {}, but '{}' in the vision_config of {} is {}", directory, ours, value, theirs,
+               file, wanted->as_int());
+  }
+  return {};
+}
+
+Result<void> check_special_ids(const std::string& directory, const text::Tokenizer& tokenizer) {
+  const std::string file = directory + "/config.json";
+  LATHE_TRY(const Json config, config::read_json_file(file, base::kLimits.config_bytes));
+  for (const char* key :
+       {"image_token_id", "image_start_token_id", "image_end_token_id", "video_token_id", "video_start_token_id", "video_end_token_id"}) {
+    const Json* const id = config.find(key);
+    if (id == nullptr || !id->is_int() || id->as_int() < 0 || id->as_int() >= tokenizer.vocab_size()) continue;  // no text becomes such an id
+    if (!tokenizer.is_added(static_cast<TokenId>(id->as_int())))
+      return err(Code::kDataLoss, "{}: {} is {}, expected one of the added tokens of {}/tokenizer.json", file, key, id->as_int(), directory);
   }
   return {};
 }

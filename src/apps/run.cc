@@ -231,9 +231,11 @@ Result<void> check_effort(const TextModel& model, const std::string& effort) {
   if (effort.empty() || !model.chat) return {};
   const text::ReasoningEfforts efforts = model.chat->reasoning_efforts();
   if (efforts.supports(effort)) return {};
+  std::vector<std::string> names = efforts.distinct;
+  if (!efforts.fallback.empty()) names.push_back(efforts.fallback);
   std::string known;
-  for (const std::string& name : efforts.distinct) known += (known.empty() ? "" : ", ") + name;
-  return err(Code::kInvalidArgument, "--reasoning-effort is '{}', the model's template tells apart: {}", effort, known.empty() ? "none" : known);
+  for (const std::string& name : names) known += (known.empty() ? "" : ", ") + name;
+  return err(Code::kInvalidArgument, "--reasoning-effort is '{}', the model's template knows: {}", effort, known.empty() ? "none" : known);
 }
 
 }  // namespace

@@ -105,14 +105,19 @@ Result<SetScore> run_set(engine::Engine& engine, const TaskSet& set, const media
   return score;
 }
 
-int64_t longest_row(const EvalSets& sets) {
-  int64_t longest = 256;  // draft texts: prompt and 150 ids
+RowLength longest_row(const EvalSets& sets) {
+  constexpr int64_t kDraftText = 150;  // ids that are generated after the prompt of a draft row
+  RowLength longest;
+  const auto take = [&](int64_t tokens, const std::string& place) {
+    if (tokens > longest.tokens) longest = {.tokens = tokens, .place = place};
+  };
   for (const TaskSet& set : sets.tasks) {
-    for (const TaskRow& row : set.rows) longest = std::max(longest, row.length() + 1);
+    for (const TaskRow& row : set.rows) take(row.length() + 1, row.place);
   }
-  for (const HeldoutRow& row : sets.heldout) longest = std::max(longest, static_cast<int64_t>(row.ids.size()));
-  for (const DraftRow& row : sets.drafts)
-    longest = std::max(longest, static_cast<int64_t>(row.prompt.size() + std::max<size_t>(row.given.size(), 150)) + 8);
+  for (const HeldoutRow& row : sets.heldout) take(static_cast<int64_t>(row.ids.size()), row.place);
+  for (const DraftRow& row : sets.drafts) {
+    take(static_cast<int64_t>(row.prompt.size()) + std::max(static_cast<int64_t>(row.given.size()), kDraftText) + 8, row.place);
+  }
   return longest;
 }
 

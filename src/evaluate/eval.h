@@ -48,8 +48,13 @@ Result<EvalReport> run_eval(engine::Engine& engine, const EvalSets& sets, const 
 /// One set of it.
 Result<SetScore> run_set(engine::Engine& engine, const TaskSet& set, const media::PreprocessConfig& preprocess, EvalProgress progress);
 
-/// Longest row, in tokens.
-int64_t longest_row(const EvalSets& sets);
+/// Tokens of context that a row needs, and where it stands.
+struct RowLength {
+  int64_t tokens = 0;
+  std::string place;
+};
+/// Of the longest row.
+RowLength longest_row(const EvalSets& sets);
 
 /// 95 % interval (Wilson) of a share.
 std::pair<double, double> wilson(int64_t right, int64_t n);

@@ -27,18 +27,23 @@ Result<std::vector<models::ImageRows>> encode_patches(engine::Engine& engine, st
   size_t at = 0;
   for (const auto& [steps, height, width] : grids) {
     if (steps < 1 || height < 1 || width < 1 || steps > kPatchesMax || height > kPatchesMax || width > kPatchesMax / height) {
-      return err(Code::kInvalidArgument, "grid {} x {} x {} is out of range", steps, height, width);
+      return err(Code::kInvalidArgument, "grid of picture {} is {} x {} x {}, expected steps, height and width of at least 1 and at most {} patches",
+                 pictures.size(), steps, height, width, kPatchesMax);
     }
     const auto values = static_cast<size_t>(steps * height * width * engine.info().patch_values);
     if (values > patches.size() - at) {
-      return err(Code::kInvalidArgument, "grids name more patches than the {} values given hold", patches.size());
+      return err(Code::kInvalidArgument, "grid of picture {} is {} x {} x {}, {} patches, but only {} are left of the {} given", pictures.size(),
+                 steps, height, width, steps * height * width, (patches.size() - at) / static_cast<size_t>(engine.info().patch_values),
+                 patches.size() / static_cast<size_t>(engine.info().patch_values));
     }
     LATHE_TRY(models::ImageRows rows,
               engine.model().encode_image({.patches = patches.subspan(at, values), .steps = steps, .height = height, .width = width}));
     pictures.push_back(std::move(rows));
     at += values;
   }
-  if (at != patches.size()) return err(Code::kInvalidArgument, "{} patch values are left over after {} pictures", patches.size() - at, grids.size());
+  if (at != patches.size())
+    return err(Code::kInvalidArgument, "{} patches are given, but the grids of {} pictures name only {}",
+               patches.size() / static_cast<size_t>(engine.info().patch_values), grids.size(), at / static_cast<size_t>(engine.info().patch_values));
   return pictures;
 }
 

@@ -69,6 +69,20 @@ bool read_pixels(Decoder& decoder) {
   return true;
 }
 
+/// Width and height as the header says, before the library looks at them: it refuses large ones without a number.
+Result<void> check_size(std::span<const std::byte> bytes) {
+  constexpr size_t kAt = 16;  // behind signature, length and name of the first chunk
+  if (bytes.size() < kAt + 8 || std::memcmp(bytes.data() + 12, "IHDR", 4) != 0) return {};
+  const auto number = [&](size_t at) {
+    uint32_t value = 0;
+    for (size_t i = 0; i < 4; ++i) value = value << 8 | std::to_integer<uint32_t>(bytes[at + i]);
+    return int64_t{value};
+  };
+  const int64_t width = number(kAt), height = number(kAt + 4), side = base::kLimits.image_side, pixels = base::kLimits.image_pixels;
+  if (width <= side && height <= side && width * height <= pixels) return {};
+  return err(Code::kInvalidArgument, "the picture is {} x {}, at most {} x {} and {} pixels are supported", width, height, side, side, pixels);
+}
+
 const char* other_format(std::span<const std::byte> bytes) {
   const std::string_view head(reinterpret_cast<const char*>(bytes.data()), std::min<size_t>(bytes.size(), 12));
   if (head.starts_with("\xFF\xD8\xFF")) return "JPEG";
@@ -88,6 +102,7 @@ Result<Image> decode_png(std::span<const std::byte> bytes) {
     if (other != nullptr) return err(Code::kInvalidArgument, "picture is a {} file, only PNG is supported", other);
     return err(Code::kInvalidArgument, "picture is no PNG file (wrong signature)");
   }
+  LATHE_TRY_VOID(check_size(bytes));
   Decoder decoder;
   decoder.bytes = bytes;
   decoder.png = png_create_read_struct(PNG_LIBPNG_VER_STRING, &decoder, on_error, on_warning);

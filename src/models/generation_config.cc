@@ -78,7 +78,11 @@ Result<GenerationDefaults> parse_generation_config(const Json& json) {
   if (reader.find({"max_new_tokens"}) != nullptr) out.max_tokens = reader.required_int({"max_new_tokens"}, {1, kLimits.model_positions});
   if (reader.find({"top_k"}) != nullptr) out.top_k = reader.required_int({"top_k"}, {0, INT32_MAX});
   for (const int64_t id : reader.int_or_list({"eos_token_id"}, {0, INT32_MAX})) out.eos.push_back(static_cast<TokenId>(id));
-  if (const Json* sample = reader.find({"do_sample"}); sample != nullptr && *sample == Json(false)) out.temperature = 0.0;
+  if (const Json* sample = reader.find({"do_sample"}); sample != nullptr && !sample->is_null()) {
+    if (!sample->is_bool()) return err(Code::kInvalidArgument, "do_sample is {}, expected true or false", sample->dump());
+    if (!sample->as_bool()) out.temperature = 0.0;
+  }
+  (void)reader.int_or_list({"pad_token_id"}, {0, INT32_MAX});  // nothing here pads: only its type is looked at
   LATHE_TRY_VOID(reader.status());
   warn_about_not_done(json, out.warnings);
   return out;

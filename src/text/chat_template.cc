@@ -8,6 +8,7 @@
 #include "text/chat_messages.h"
 #include "text/template_interpreter.h"
 #include "text/template_parser.h"
+#include "text/utf8.h"
 
 namespace lathe::text {
 namespace {
@@ -27,6 +28,18 @@ Json special_tokens_of(const Json& tokenizer_config) {
     if (token != nullptr && token->is_string()) tokens.set(name, *token);
   }
   return tokens;
+}
+
+/// A template is text: a damaged one would make damaged prompts.
+Result<void> check_text(const std::string& file, std::string_view source) {
+  if (source.empty()) return err(Code::kDataLoss, "{} is empty, expected a chat template", file);
+  for (size_t at = 0; at < source.size();) {
+    const Utf8Step step = utf8_step(source, at);
+    if (step.kind != Utf8::kValid || source[at] == '\0')
+      return err(Code::kDataLoss, "{} has a byte at {} that is no text, expected UTF-8 without zero bytes", file, at);
+    at += step.length;
+  }
+  return {};
 }
 
 Result<std::shared_ptr<const jinja::Program>> parse_program(std::string_view source, const base::Limits& limits) {
@@ -74,6 +87,7 @@ Result<ChatTemplate> ChatTemplate::load(const std::string& folder, const base::L
   Json config(Json::Object{});
   if (base::file_exists(config_file)) {
     LATHE_TRY(config, config::read_json_file(config_file, limits.config_bytes));
+    if (!config.is_object()) return err(Code::kDataLoss, "{} holds {}, expected an object", config_file, config.kind_name());
   }
   ChatTemplate out;
   out.limits_ = limits;
@@ -88,6 +102,7 @@ Result<ChatTemplate> ChatTemplate::load(const std::string& folder, const base::L
   };
   if (base::file_exists(template_file)) {
     LATHE_TRY(const std::string source, base::read_file(template_file, limits.template_bytes));
+    LATHE_TRY_VOID(check_text(template_file, source));
     LATHE_TRY_VOID(add(out.program_, source, template_file));
   } else if (const Json* inside = config.find("chat_template"); inside != nullptr && inside->is_string()) {
     LATHE_TRY_VOID(add(out.program_, inside->as_string(), config_file));

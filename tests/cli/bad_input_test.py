@@ -200,6 +200,7 @@ class BadInput(clilib.Case):
             self.refuse(USAGE, words, "run", "-p", "hi", *arguments)
         self.refuse(USAGE, ["temperature", "-1", "LATHE_SAMPLING_TEMPERATURE"], "run", "-p", "hi", env={"LATHE_SAMPLING_TEMPERATURE": "-1"})
         self.refuse(USAGE, ["LATHE_NONSENSE"], "run", "-p", "hi", env={"LATHE_NONSENSE": "1"})
+        self.assertIn("settings", self.lathe.json("config", "schema", env={"LATHE_NONSENSE": "1"}))
         for settings in (b'{"nonsense": 1}', b'{"nonsense": {}}', b'{"engine": {"nonsense": {}}}', b'{"engine": {"nonsense": 1}}'):
             self.refuse(USAGE, ["s.json", "there is no setting", "nonsense'"], "config", "show", "--settings", self.write("s.json", settings))
         self.refuse(USAGE, ["s.json", "engine.threads", "many"], "config", "show", "--settings", self.write("s.json", b'{"engine.threads": "many"}'))
@@ -218,7 +219,7 @@ class BadInput(clilib.Case):
         self.refuse(USAGE, ["--raw", "--system"], "run", "--raw", "--system", "x", "-p", "y")
         self.refuse(USAGE, ["--raw", "--image"], "run", "--raw", "--image", "x.png", "-p", "y")
         self.refuse(USAGE, ["--chat", "-p"], "run", "--chat", "-p", "y")
-        self.refuse(USAGE, ["reasoning-effort", "'huge'", "low"], "run", "--reasoning-effort", "huge", "-p", "y")
+        self.refuse(USAGE, ["reasoning-effort", "'huge'", "low", "high", "max"], "run", "--reasoning-effort", "huge", "-p", "y")
         for bias, words in [("3", ["'3'", "ID=VALUE"]), ("x=1", ["'x=1'"]), ("999999=1", ["999999"]), ("1=nan", ["nan"]), ("-1=1", ["-1"])]:
             self.refuse(USAGE, ["bias", *words], "run", "-p", "hi", f"--logit-bias={bias}")
 

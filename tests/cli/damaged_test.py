@@ -56,6 +56,16 @@ class Damaged(clilib.Case):
         self.refuse(FAILURE, [f"the model {model}: the logits are not finite", "token 0"], "run", model, "-p", "hi")
         self.refuse(FAILURE, ["logits of position 7 are not finite"], "bench", "model", model, "--samples-only", "--samples", "1", "--prompt", "8", "--batch", "1")
 
+    def test_scales_that_are_none(self):
+        name = "model.language_model.layers.0.mlp.down_proj.weight_scale_inv"
+        for value in (-1.0, float("nan"), float("inf")):
+
+            def edit(tensors, value=value):
+                dtype, shape, data = tensors[name]
+                tensors[name] = (dtype, shape, struct.pack("<f", value) + data[4:])
+
+            self.refuse_logits(FAILURE, [name.removesuffix("_scale_inv"), f"has the scale {value:g} at [0, 0]"], self.copy(f"scale{value}", tensors=edit))
+
     def test_pictures_that_are_not_finite(self):
         with open(os.path.join(self.lathe.builtin, "config.json"), encoding="utf-8") as file:
             vision = json.load(file)["vision_config"]
@@ -71,6 +81,7 @@ class Damaged(clilib.Case):
     def test_pieces_beyond_the_ids(self):
         self.refuse_logits(USAGE, ["--chunks '99'", "8 ids"], self.base, "--chunks", "99")
         self.refuse_logits(USAGE, ["--chunks '3,5,1'", "8 ids"], self.base, "--chunks", "3,5,1")
+        self.refuse_logits(USAGE, ["--chunks '3,3'", "--decode-from 5"], self.base, "--chunks", "3,3", "--decode-from", "5")
         self.refuse_logits(USAGE, ["--decode-from is 9", "0 to 7"], self.base, "--decode-from", "9")
         many = self.write("many_ids.json", json.dumps([i % 512 for i in range(64)]).encode())
         self.lathe.good("logits", self.base, "--log-level", "error", "--ids", many, "--out", self.path("many.safetensors"), "--chunks", "33,1,30")
@@ -138,7 +149,57 @@ class Damaged(clilib.Case):
             self.assertIn(token, said)
         self.assertEqual(self.lathe.run("run", "-p", "hi", "-n", "1").stderr, b"")
 
+    # Files that do not go together.
+
+    def edited(self, what, file, **keys):
+        return self.copy(what, change={file: lambda text: json.dumps(dict(json.loads(text), **keys))})
+
+    def test_templates_that_are_no_text(self):
+        for what, data, words in [("template_binary", b"a\xff{{ messages }}", ["byte at 1", "UTF-8"]), ("template_zero", b"ab\0", ["byte at 2"]), ("template_empty", b"", ["is empty"])]:
+            self.refuse(FAILURE, [f"{what}/chat_template.jinja", *words], "run", self.copy(what, change={"chat_template.jinja": data}), "-p", "hi")
+        done = self.lathe.run("run", self.copy("template_deaf", change={"chat_template.jinja": b"Once upon a time"}), "-p", "hi", "-n", "1")
+        self.assertEqual(done.returncode, 0)
+        self.assertIn("template_deaf leaves out what the user says", done.stderr.decode())
+
+    def test_optional_files(self):
+        for file, keys, words in [("generation_config.json", {"do_sample": "no"}, ['do_sample is "no"']), ("generation_config.json", {"pad_token_id": "x"}, ["pad_token_id"]),
+                                  ("preprocessor_config.json", {"patch_size": 16}, ["'patch_size' is 16", "config.json is 14"]),
+                                  ("preprocessor_config.json", {"merge_size": 4}, ["'merge_size' is 4", "'spatial_merge_size'", "is 2"]),
+                                  ("config.json", {"image_token_id": 17}, ["image_token_id is 17", "added tokens"]), ("config.json", {"video_end_token_id": 3}, ["video_end_token_id is 3"])]:
+            what = f"{file}_{next(iter(keys))}"
+            self.refuse(FAILURE, [f"{what}/{file}", *words], "run", self.edited(what, file, **keys), "-p", "hi")
+        self.refuse(FAILURE, ["tokenizer_config.json holds an array"], "run", self.copy("tokenizer_list", change={"tokenizer_config.json": b"[]"}), "-p", "hi")
+        for name in ("chat_template.jinja", "generation_config.json", "preprocessor_config.json", "tokenizer_config.json"):
+            model = self.copy("dangling_" + name, without=(name,))
+            os.symlink("/nowhere/at/all", os.path.join(model, name))
+            self.refuse(FAILURE, [f"dangling_{name}/{name}' is a link to a file that is not there"], "run", model, "-p", "hi")
+
+    def test_placeholder_outside_the_tokenizer(self):
+        apple = os.path.join(self.lathe.data, "golden", "tiny", "apple.png")
+        model = self.edited("far_placeholder", "config.json", image_token_id=3583)
+        self.refuse(FAILURE, ["far_placeholder/config.json", "image_token_id is 3583"], "run", model, "-p", "x", "--image", apple)
+
+    def test_pictures_that_are_too_large(self):
+        header = b"\x89PNG\r\n\x1a\n" + struct.pack(">I4sII5B", 13, b"IHDR", 1, 20000, 8, 2, 0, 0, 0)
+        self.refuse(FAILURE, ["tall.png", "the picture is 1 x 20000, at most 16384 x 16384"], "run", "-p", "x", "--image", self.write("tall.png", header))
+
+    def test_patches_that_do_not_fit_their_grid(self):
+        path = self.path("grid.safetensors")
+        values = 3 * 2 * 14 * 14
+        for grid, words in [((1, 2, 4), ["picture 0 is 1 x 2 x 4, 8 patches", "4 are left of the 4"]), ((1, 0, 2), ["picture 0 is 1 x 0 x 2", "at least 1"]),
+                            ((1, 2, 2), ["placeholders of id 3578"])]:
+            clilib.write_tensors(path, {"grid": ("I64", [3], struct.pack("<3q", *grid)), "pixel_values": ("F32", [4, values], bytes(16 * values))})
+            self.refuse_logits(FAILURE, ["grid.safetensors", *words], self.lathe.builtin, "--pixels", path)
+        ids = self.write("placeholders.json", b"[1, 3578, 3578]")
+        self.refuse(FAILURE, ["placeholders.json", "2 placeholders of pictures (id 3578)", "--pixels"], "logits", "--ids", ids, "--out", self.out)
+
     # Evaluation.
+
+    def test_the_context_of_an_evaluation(self):
+        few = ["eval", "--only", "add_2_digits", "--rows", "1"]
+        self.refuse(USAGE, ["--context is 5", "set 'add_2_digits'", "tokens"], *few, "-c", "5")
+        self.assertEqual(self.lathe.json(*few, "-c", "300", "--json")["context"], 300)
+        self.refuse(USAGE, ["-c"], "selftest", "-c", "1")
 
     def sets(self, what, index=None, heldout=None, facts=None):
         os.makedirs(self.path(what))
