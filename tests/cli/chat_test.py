@@ -94,6 +94,7 @@ class Chat(clilib.Case):
         for arguments in ([], ["--json"]):
             session = self.start("-p", "Tell me a story about a fox.", *ENDLESS, *arguments, "-c", "100000")
             if arguments:
+                session.catches_interrupts()
                 self.assertTrue(session.silent_for(1.0), "JSON is printed as a whole")
             else:
                 session.until(b"Once upon")

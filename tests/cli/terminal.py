@@ -60,6 +60,18 @@ class Session:
         out, self.seen = self.seen[:at], self.seen[at:]
         return out
 
+    def catches_interrupts(self):
+        """Waits until the program has a handler for Ctrl-C of its own."""
+        end = time.monotonic() + PATIENCE_S
+        while True:
+            with open(f"/proc/{self.pid}/status", encoding="utf-8") as status:
+                caught = int(next(line for line in status if line.startswith("SigCgt")).split()[1], 16)
+            if caught >> (signal.SIGINT - 1) & 1:
+                return
+            if time.monotonic() > end:
+                raise AssertionError("no handler for SIGINT")
+            time.sleep(0.01)
+
     def silent_for(self, seconds):
         return not self.seen and not self._more(seconds)
 
