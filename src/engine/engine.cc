@@ -51,6 +51,15 @@ Result<std::unique_ptr<Engine>> Engine::create(const EngineOptions& options) {
   return engine;
 }
 
+std::span<const float> Engine::rows(const View& view, std::vector<float>& buffer) {
+  if (!device_->host_visible() || view.step(0) != view.dim(1)) {
+    read_rows(view, 0, view.dim(0), buffer);
+    return buffer;
+  }
+  device_->synchronise();
+  return {view.f32(), static_cast<size_t>(view.elements())};
+}
+
 void Engine::read_rows(const View& view, int64_t begin, int64_t count, std::vector<float>& out) {
   const int64_t width = view.dim(1);
   out.resize(static_cast<size_t>(count * width));

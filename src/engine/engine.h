@@ -52,6 +52,8 @@ class Engine {
 
   /// Rows [begin, begin + count) of a device view [n, width] as host floats, row after row.
   void read_rows(const View& view, int64_t begin, int64_t count, std::vector<float>& out);
+  /// All rows of such a view: where they lie if the host sees device memory, else read into `buffer`. Valid until the next step.
+  std::span<const float> rows(const View& view, std::vector<float>& buffer);
 
  private:
   explicit Engine(EngineOptions options) : options_(std::move(options)) {}

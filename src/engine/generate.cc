@@ -131,7 +131,7 @@ Result<bool> Generator::step(base::FunctionRef<void(const TokenEvent&)> on_token
     for (const PlanLine& line : plan_) end(line.request, Finish::kError);
     return base::forward_error(result);
   }
-  if (result->logits.present()) engine_.read_rows(result->logits, 0, result->logits.dim(0), logits_);
+  const std::span<const float> logits = result->logits.present() ? engine_.rows(result->logits, logits_) : std::span<const float>();
   const auto width = static_cast<size_t>(result->logits.present() ? result->logits.dim(1) : 0);
   for (size_t i = 0; i < plan_.size(); ++i) {
     Run& run = *runs_[static_cast<size_t>(plan_[i].request)];
@@ -141,7 +141,7 @@ Result<bool> Generator::step(base::FunctionRef<void(const TokenEvent&)> on_token
     }
     if (run.finish != Finish::kNone || result->items[i].logits_count == 0) continue;
     const auto row = static_cast<size_t>(result->items[i].logits_begin) * width;
-    const auto taken = take_token(plan_[i], std::span<const float>(logits_).subspan(row, width), on_token);
+    const auto taken = take_token(plan_[i], logits.subspan(row, width), on_token);
     if (!taken) fail(plan_[i].request, taken.error(), on_token);
   }
   return true;

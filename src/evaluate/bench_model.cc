@@ -80,7 +80,7 @@ class ModelRun {
                                   .logits = last ? Logits::kLast : Logits::kNone,
                                   .at = {}};
       LATHE_TRY(const models::StepResult result, engine_.model().step({&item, 1}, engine_.store()));
-      if (last) engine_.read_rows(result.logits, 0, 1, logits_);
+      if (last) logits_ = engine_.rows(result.logits, buffer_);
       engine_.store().commit(sequence, 0);
       at += tokens;
     }
@@ -159,13 +159,13 @@ class ModelRun {
   /// The rows that were read last, at `position`: speed of a model that gives no numbers says nothing. Outside the times.
   Result<void> check_logits(int64_t position) const {
     const auto width = static_cast<size_t>(engine_.info().vocabulary);
-    for (size_t at = 0; at < logits_.size(); at += width) LATHE_TRY_VOID(check_finite(std::span(logits_).subspan(at, width), "logits", position));
+    for (size_t at = 0; at < logits_.size(); at += width) LATHE_TRY_VOID(check_finite(logits_.subspan(at, width), "logits", position));
     return {};
   }
 
   TokenId best(int64_t row) const {
     const auto width = static_cast<size_t>(engine_.info().vocabulary), first = static_cast<size_t>(row) * width;
-    const auto logits = std::span<const float>(logits_).subspan(first, static_cast<size_t>(engine_.sampled_vocabulary()));
+    const auto logits = logits_.subspan(first, static_cast<size_t>(engine_.sampled_vocabulary()));
     return static_cast<TokenId>(std::max<int64_t>(tensor::argmax(logits), 0));  // of NaN alone: told by check_logits()
   }
 
@@ -173,7 +173,7 @@ class ModelRun {
   Result<void> step(Group& group) {
     for (const SequenceId sequence : group.sequences) LATHE_TRY_VOID(engine_.store().append(sequence, 1, 0));
     LATHE_TRY(const models::StepResult result, engine_.model().step(group.items, engine_.store()));
-    engine_.read_rows(result.logits, 0, result.logits.dim(0), logits_);
+    logits_ = engine_.rows(result.logits, buffer_);
     for (size_t i = 0; i < group.sequences.size(); ++i) {
       group.next[i] = best(result.items[i].logits_begin);
       engine_.store().commit(group.sequences[i], 0);
@@ -259,7 +259,8 @@ class ModelRun {
   Roofs& roofs_;
   BenchModelProgress progress_;
   SampleClock clock_;
-  std::vector<float> logits_;
+  std::span<const float> logits_;  ///< of the last step
+  std::vector<float> buffer_;
 };
 
 }  // namespace

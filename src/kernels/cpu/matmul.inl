@@ -120,6 +120,10 @@ void add_rows(float* a, const float* b, int64_t count) {
   if (i < count) store_first(a + i, add(load_first(a + i, count - i), load_first(b + i, count - i)), count - i);
 }
 
+void scaled_row(const float* a, float factor, int64_t count, float* out) {
+  for (int64_t i = 0; i < count; i += kLanes) store_first(out + i, mul(load_first(a + i, count - i), set1(factor)), count - i);
+}
+
 void swiglu_rows(const float* gate, const float* up, float limit, int64_t count, float* out) {
   const Vf high = set1(limit), low = set1(-limit);
   for (int64_t i = 0; i < count; i += kLanes) {
@@ -180,6 +184,7 @@ constexpr MatmulIsa base_level() {
   isa.direct_f16_rounded = FloatDirect<Rounded<FromF16>>::kByRows;
   isa.round_bf16 = round_bf16_rows;
   isa.to_bf16 = to_bf16_rows;
+  isa.scaled = scaled_row;
   isa.add = add_rows;
   isa.swiglu = swiglu_rows;
   return isa;

@@ -88,6 +88,8 @@ struct MatmulIsa {
   void (*round_bf16)(const float* x, int64_t count, float* out) = nullptr;
   /// out[i] = x[i] as BF16.
   void (*to_bf16)(const float* x, int64_t count, uint16_t* out) = nullptr;
+  /// out[i] = a[i] · factor.
+  void (*scaled)(const float* a, float factor, int64_t count, float* out) = nullptr;
   /// a[i] += b[i].
   void (*add)(float* a, const float* b, int64_t count) = nullptr;
   /// out[i] = silu(min(gate[i], limit)) · clip(up[i], −limit, limit).

@@ -180,7 +180,7 @@ class Moe {
         const float* const totals = run.node(h_, row, count, 0, 1, 0);
         for (int64_t r = 0; r < count; ++r) {
           float* const to = y_ + (row + r) * channels_ + panel * width;
-          for (int64_t n = 0; n < run.present(); ++n) to[n] = totals[r * width + n] * groups_.weight[row + r];
+          isa.scaled(totals + r * width, groups_.weight[row + r], run.present(), to);
         }
         LATHE_COUNT(context_, kFlops, count * run.present());
       }
