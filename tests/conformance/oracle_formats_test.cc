@@ -180,6 +180,58 @@ TEST(OracleFormats, StatesGoOnFromWhatWasKept) {
   }
 }
 
+/// The same rows as f32: code · scale, a scale for each 128 values.
+Paged wide(Problem& memory, const Paged& narrow) {
+  Paged out = narrow;
+  out.pool = memory.out(DType::kF32, {narrow.pool.dim(0), narrow.pool.dim(1)}), out.scales = {};
+  for (int64_t r = 0; r < narrow.pool.dim(0); ++r) {
+    for (int64_t c = 0; c < narrow.pool.dim(1); ++c) {
+      out.pool.f32()[r * out.pool.step(0) + c] = tensor::load_as_float(narrow.pool.dtype, narrow.pool.data, r * narrow.pool.step(0) + c) *
+                                                 narrow.scales.f32()[r * narrow.scales.step(0) + c / 128];
+    }
+  }
+  return out;
+}
+
+TEST(OracleFormats, RowsOfCodesReadAsCodeTimesTheScaleOfTheirRun) {
+  Problem memory;
+  for (const char* name : {"i8_h2_200", "f8_h2_200", "i8_h20_512", "f8_h20_512"}) {
+    const auto b = named(OpId::kMlaAttend, name), w = named(OpId::kMlaAttend, name);
+    auto& p = w->get<MlaAttendParams>();
+    p.latents = wide(memory, p.latents);
+    run_reference(*b), run_reference(*w);
+    EXPECT_LT(distance(values(b->get<MlaAttendParams>().out), values(p.out)), 1e-6) << name;
+  }
+  for (const char* name : {"i8_h2_130", "f8_h2_130", "fast_i8_h2_64"}) {
+    const auto b = named(OpId::kMlaExpanded, name), w = named(OpId::kMlaExpanded, name);
+    auto& p = w->get<MlaExpandedParams>();
+    p.latents = wide(memory, p.latents);
+    run_reference(*b), run_reference(*w);
+    // In fast mode latents of f32 are rounded to BF16, codes are not.
+    EXPECT_LT(distance(values(b->get<MlaExpandedParams>().out), values(p.out)), p.compute == Compute::kBF16 ? 2e-2 : 1e-6) << name;
+  }
+}
+
+TEST(OracleFormats, WrittenRowsAreWithinHalfAStepOfEachRun) {
+  for (const char* name : {"i8_200", "f8_200"}) {
+    const auto b = named(OpId::kWriteLatents, name);
+    auto& p = b->get<WriteLatentsParams>();
+    run_reference(*b);
+    Problem memory;
+    const Paged read = wide(memory, p.pool);
+    for (int32_t i = 0; i < 2; ++i) {  // the rows of the second sequence, which are plain
+      const int64_t position = p.batch.host_start[1] + i;
+      const int64_t at = p.pool.table.i32()[p.pool.table.step(0) + position / 4] * 4 + position % 4;
+      const float* const x = p.x.f32() + (p.batch.host_begin[1] + i) * p.x.step(0);
+      for (int64_t c = 0; c < 200; ++c) {
+        const float amax = largest(x + c / 128 * 128, std::min<int64_t>(128, 200 - c / 128 * 128));
+        const float step = p.pool.pool.dtype == DType::kI8 ? amax / 254 : std::fmax(std::fabs(x[c]) / 16, amax / 448 / 512);
+        EXPECT_NEAR(read.pool.f32()[at * 200 + c], x[c], 1.001f * step) << name << " " << c;
+      }
+    }
+  }
+}
+
 TEST(OracleFormats, ARowThatIsNotFiniteIsNotANumberAndAloneInIt) {
   for (const char* name : {"int8_nan", "int8_infinity", "fp8_codes_nan", "fp8_codes_infinity"}) {
     const auto b = named(OpId::kMatmul, name);
