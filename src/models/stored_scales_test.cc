@@ -27,10 +27,13 @@ class StoredScalesTest : public ::testing::Test {
  protected:
   StoredScalesTest() {
     config_.weights = WeightFormat::kInt8;
-    path_ = (std::filesystem::temp_directory_path() / fmt::format("lathe_scales_{}_{}.safetensors", ::getpid(), ++count_)).string();
+    path_ = (std::filesystem::temp_directory_path() / fmt::format("lathe_scales_{}_{}.safetensors", ::getpid(), ++count)).string();
   }
+
+ public:
   ~StoredScalesTest() override { std::filesystem::remove(path_); }
 
+ protected:
   /// Stores the matrix with the given views and binds it.
   Result<MatrixView> bind(DType dtype, std::vector<NamedView> more) {
     more.push_back({"w", tensor::make_view(codes_.data(), dtype, {3, 4})});
@@ -56,7 +59,7 @@ class StoredScalesTest : public ::testing::Test {
     return result ? "" : result.error().message;
   }
 
-  static inline int count_ = 0;
+  static inline int count = 0;
   std::string path_;
   QuantizationConfig config_;
   std::vector<int8_t> codes_ = {1, -2, 3, 4, 0, 0, 0, 0, -128, 127, 5, 6};

@@ -20,14 +20,14 @@ namespace {
 class Quantised : public testing::Test {
  protected:
   static void SetUpTestSuite() {
-    folder_ = (std::filesystem::temp_directory_path() / fmt::format("lathe_int8_{}", ::getpid())).string();
+    shared_folder = (std::filesystem::temp_directory_path() / fmt::format("lathe_int8_{}", ::getpid())).string();
     const QuantizeOptions options{.weights = WeightFormat::kInt8, .int8_activations = true, .keep = {}, .threads = 2};
-    report_ = must(quantize_model(data_path("builtin"), folder_, options, [](uint64_t, uint64_t) { return true; }), "quantise");
+    shared_report = must(quantize_model(data_path("builtin"), shared_folder, options, [](uint64_t, uint64_t) { return true; }), "quantise");
   }
-  static void TearDownTestSuite() { std::filesystem::remove_all(folder_); }
+  static void TearDownTestSuite() { std::filesystem::remove_all(shared_folder); }
 
   static RigOptions options(Precision precision) {
-    return {.directory = folder_,
+    return {.directory = shared_folder,
             .model = {.precision = precision, .max_batch_tokens = 512, .shards = {}, .groups = {}},
             .isa = "",
             .blocks = 60,
@@ -40,14 +40,14 @@ class Quantised : public testing::Test {
     return ids;
   }
 
-  static inline std::string folder_;
-  static inline QuantizeReport report_;
+  static inline std::string shared_folder;
+  static inline QuantizeReport shared_report;
 };
 
 TEST_F(Quantised, ErrorsAreThoseOfEightBits) {
   // q, k, v, o of 6 linear layers; q_a, q_b, kv_a, o and wq_b of 2 sparse layers and the draft layer; 2 dense MLPs; 9 experts of 6 layers and the draft.
-  EXPECT_EQ(report_.matrices.size(), static_cast<size_t>(6 * 4 + 3 * 5 + 2 * 3 + 7 * 9 * 3));
-  for (const QuantizedMatrix& m : report_.matrices) {
+  EXPECT_EQ(shared_report.matrices.size(), static_cast<size_t>(6 * 4 + 3 * 5 + 2 * 3 + 7 * 9 * 3));
+  for (const QuantizedMatrix& m : shared_report.matrices) {
     EXPECT_GT(m.relative_rms, 1e-3) << m.name;
     EXPECT_LT(m.relative_rms, 0.03) << m.name;
     EXPECT_GE(m.worst_channel_rms, m.relative_rms) << m.name;
@@ -57,7 +57,7 @@ TEST_F(Quantised, ErrorsAreThoseOfEightBits) {
 std::string bytes_of(const std::string& file) { return must(base::read_file(file, 1u << 30), "file"); }
 
 TEST_F(Quantised, StoppedAndResumedIsTheSame) {
-  const std::string folder = folder_ + "_stopped";
+  const std::string folder = shared_folder + "_stopped";
   QuantizeOptions small{.weights = WeightFormat::kInt8, .int8_activations = true, .keep = {}, .threads = 1, .shard_bytes = 4u << 20};
   const auto run = [&](uint64_t most) {
     return quantize_model(data_path("builtin"), folder, small, [&](uint64_t done, uint64_t) { return done < most; });
@@ -70,14 +70,14 @@ TEST_F(Quantised, StoppedAndResumedIsTheSame) {
   const QuantizeReport resumed = must(run(uint64_t{1} << 40), "resumed");
   EXPECT_GE(resumed.shards_kept, 2);
   EXPECT_LT(resumed.shards_kept, resumed.shards);
-  EXPECT_EQ(resumed.matrices.size(), report_.matrices.size());
-  EXPECT_EQ(bytes_of(folder + "/" + kQuantizationReport), bytes_of(folder_ + "/" + kQuantizationReport));
+  EXPECT_EQ(resumed.matrices.size(), shared_report.matrices.size());
+  EXPECT_EQ(bytes_of(folder + "/" + kQuantizationReport), bytes_of(shared_folder + "/" + kQuantizationReport));
   const auto logits = [](const std::string& directory) {
     RigOptions mine = options(Precision::kFast);
     mine.directory = directory;
     return Rig(mine).prefill(prompt(8));
   };
-  EXPECT_TRUE(same_bits(logits(folder), logits(folder_)));
+  EXPECT_TRUE(same_bits(logits(folder), logits(shared_folder)));
   std::filesystem::remove_all(folder);
 }
 
@@ -139,7 +139,7 @@ TEST_F(Quantised, ActivationsAreCodesInFastModeAlone) {
 }
 
 TEST_F(Quantised, RanksThatShareChannelsAreRefused) {
-  const Glm5NextConfig config = must(read_glm5_next_config(folder_), "config").config;
+  const Glm5NextConfig config = must(read_glm5_next_config(shared_folder), "config").config;
   const auto group = backend::make_local_group(2);
   RigOptions mine = options(Precision::kFast);
   mine.model.shards = default_shard_plan(config, 0, 2);
