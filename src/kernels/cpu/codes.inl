@@ -20,13 +20,6 @@ struct WidenCodes {
   }
 };
 
-/// 16 bytes of every row of a vector, of which `bytes` are there.
-LATHE_INLINE Vi load_code_tail(const char* const* rows, int64_t offset, int64_t bytes) {
-  char parts[4 * kLanes] = {};
-  for (int q = 0; q < kLanes / 4; ++q) __builtin_memcpy(parts + 16 * q, rows[4 * q] + offset, static_cast<size_t>(bytes));
-  return iload(parts);
-}
-
 /// Decode makes kSteps vectors of 16 bytes of every row.
 template <class Decode>
 void pack_codes(const PackArgs& args) {
@@ -53,7 +46,7 @@ void pack_codes(const PackArgs& args) {
       for (; at < args.channels; at += 16, step += kSteps) {
         const bool full = at + 16 <= args.channels;
         Vi parts[kSteps];
-        decode(full ? load_parts(rows + i, at) : load_code_tail(rows + i, at, args.channels - at), zero(), parts);
+        decode(full ? load_parts(rows + i, at) : load_tail(rows + i, at, args.channels - at), zero(), parts);
 #pragma GCC unroll 4
         for (int s = 0; s < kSteps; ++s) {
           if (full || step + s < steps) istore(out + (step + s) * kGroup + i * kLanes, parts[s]);

@@ -61,13 +61,6 @@ struct FromI8 {
   }
 };
 
-/// 16 bytes of every row of a vector, of which `bytes` are there.
-LATHE_INLINE Vi load_tail(const char* const* rows, int64_t offset, int64_t bytes) {
-  char parts[4 * kLanes] = {};
-  for (int q = 0; q < kLanes / 4; ++q) __builtin_memcpy(parts + 16 * q, rows[4 * q] + offset, static_cast<size_t>(bytes));
-  return iload(parts);
-}
-
 template <class From>
 void pack(const PackArgs& args) {
   constexpr int kSteps = From::kSteps;

@@ -18,13 +18,6 @@ struct PairStep {
   LATHE_INLINE Vf total(const Vf (&v)[4]) { return sum_parts(v); }
 };
 
-/// 16 bytes of every row of a vector, of which `bytes` are there.
-LATHE_INLINE Vi load_tail(const char* const* rows, int64_t offset, int64_t bytes) {
-  char parts[64] = {};
-  for (int q = 0; q < 4; ++q) __builtin_memcpy(parts + 16 * q, rows[4 * q] + offset, static_cast<size_t>(bytes));
-  return iload(parts);
-}
-
 void pack_bf16(const PackArgs& args) {
   const int64_t steps = (args.channels + 7) / 8, full = args.channels / 8;
   for (int group = 0; group < 2; ++group) {

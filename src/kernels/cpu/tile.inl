@@ -11,6 +11,13 @@ LATHE_INLINE void prefetch_rows(const char* const* rows, int64_t offset) {
     __builtin_prefetch(reinterpret_cast<const char*>(reinterpret_cast<uintptr_t>(rows[4 * q]) + static_cast<uintptr_t>(offset)));
 }
 
+/// 16 bytes of every row of a vector, of which `bytes` are there.
+LATHE_INLINE Vi load_tail(const char* const* rows, int64_t offset, int64_t bytes) {
+  char parts[4 * kLanes] = {};
+  for (int q = 0; q < kLanes / 4; ++q) __builtin_memcpy(parts + 16 * q, rows[4 * q] + offset, static_cast<size_t>(bytes));
+  return iload(parts);
+}
+
 template <int kRows>
 struct Sums {
   Vf v[kRows][4];
