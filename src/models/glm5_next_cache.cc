@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "tensor/quantised.h"
+
 namespace lathe::models {
 
 const std::string kKdaStateFamily = "kda.state";
@@ -15,48 +17,61 @@ using cache::Family;
 using cache::LayerFamily;
 using cache::Unit;
 
-/// Latents and pooled keys are rounded when they are written and only ever read from the cache: BF16 there changes no equality.
-DType cache_dtype(const ModelOptions& options) { return options.precision == Precision::kExact ? DType::kF32 : DType::kBF16; }
-
 /// What decides the families of a model on one rank.
 struct Sizes {
   const Glm5NextConfig& config;
   const Glm5NextShards& shards;
   const ModelOptions& options;
+  CacheFormats formats;
 };
 
+/// Rows of a token or pool family. They are rounded when they are written and only ever read from the cache: no format changes an equality.
+std::vector<cache::Plane> row_planes(const char* name, DType dtype, int64_t width) {
+  std::vector<cache::Plane> planes = {{name, dtype, width}};
+  if (tensor::is_code(dtype)) planes.push_back({"scale", DType::kF32, tensor::runs_of(width)});
+  return planes;
+}
+
+/// Candidate states of all heads: [H, K, V], and of i8 a scale for each column [H, V].
+std::vector<cache::Plane> state_planes(const Sizes& sizes) {
+  const int64_t heads = sizes.shards.kda_heads, width = sizes.config.kda.head_dim;
+  const int64_t candidates = sizes.options.tentative_max + 1;
+  std::vector<cache::Plane> planes = {{"state", sizes.formats.state, heads * width * width, candidates}};
+  if (tensor::is_code(sizes.formats.state)) planes.push_back({"scale", DType::kF32, heads * width, candidates});
+  return planes;
+}
+
 void add_kda(std::vector<LayerFamily>& out, int32_t layer, const Sizes& sizes) {
-  const auto& [config, shards, options] = sizes;
+  const auto& [config, shards, options, formats] = sizes;
   if (shards.kda_heads == 0) return;
   const KdaConfig& kda = config.kda;
   tensor::Shard state_shard = shards.plan.kda_heads;
   state_shard.unit = kda.head_dim * kda.head_dim;
-  out.push_back({layer, Family{.name = kKdaStateFamily,
-                               .unit = Unit::kSequence,
-                               .planes = {{"state", DType::kF32, shards.kda_heads * kda.head_dim * kda.head_dim, options.tentative_max + 1}},
-                               .candidates = true,
-                               .shard = state_shard}});
+  out.push_back(
+      {layer, Family{.name = kKdaStateFamily, .unit = Unit::kSequence, .planes = state_planes(sizes), .candidates = true, .shard = state_shard}});
   // A dropped token leaves its row in the ring: longer by that many, the rows before it survive.
   const int64_t ring = std::max<int64_t>(kda.conv_width - 1 + options.tentative_max, 1);
   out.push_back({layer, Family{.name = kKdaConvFamily,
                                .unit = Unit::kSequence,
-                               .planes = {{"window", DType::kF32, 3 * shards.kda_heads * kda.head_dim, ring}},
+                               .planes = {{"window", formats.conv, 3 * shards.kda_heads * kda.head_dim, ring}},
                                .shard = shards.plan.kda_heads}});
 }
 
 void add_latents(std::vector<LayerFamily>& out, int32_t layer, const DsaFamilyNames& names, const Sizes& sizes) {
-  const std::vector<cache::Plane> planes = {{"latent", cache_dtype(sizes.options), sizes.config.mla.kv_lora_rank}};
-  out.push_back({layer, Family{.name = names.latent, .unit = Unit::kToken, .planes = planes, .shard = {}}});
+  out.push_back({layer, Family{.name = names.latent,
+                               .unit = Unit::kToken,
+                               .planes = row_planes("latent", sizes.formats.latent, sizes.config.mla.kv_lora_rank),
+                               .shard = {}}});
 }
 
 void add_index(std::vector<LayerFamily>& out, int32_t layer, const DsaFamilyNames& names, const Sizes& sizes) {
-  const ModelOptions& options = sizes.options;
-  const DType dtype = cache_dtype(options);
   const IndexerConfig& index = sizes.config.indexer;
-  out.push_back(
-      {layer,
-       Family{.name = names.keys, .unit = Unit::kPool, .tokens_per_unit = index.kpool, .planes = {{"key", dtype, index.head_dim}}, .shard = {}}});
-  const int64_t ring = std::max<int64_t>(index.kpool - 1 + options.tentative_max, 1);
+  out.push_back({layer, Family{.name = names.keys,
+                               .unit = Unit::kPool,
+                               .tokens_per_unit = index.kpool,
+                               .planes = row_planes("key", sizes.formats.index, index.head_dim),
+                               .shard = {}}});
+  const int64_t ring = std::max<int64_t>(index.kpool - 1 + sizes.options.tentative_max, 1);
   out.push_back(
       {layer, Family{.name = names.tail, .unit = Unit::kSequence, .planes = {{"raw", DType::kF32, 2 * index.head_dim, ring}}, .shard = {}}});
 }
@@ -67,8 +82,22 @@ int64_t ring_rows(const cache::Store& store, int32_t layer, const std::string& f
 
 }  // namespace
 
+Result<void> check_glm5_next_caches(const ModelOptions& options) {
+  const CacheFormats formats = options.cache_formats();
+  LATHE_TRY_VOID(check_cache_formats(formats));
+  if (formats.keeping == StateKeeping::kReplay) {
+    return err(Code::kUnimplemented, "cache formats {}: states kept by replay are not supported, expected state=fp32 or fp16",
+               cache_formats_text(formats));
+  }
+  // Ranks hand on states and raw rows as they are.
+  if (options.token_ranges && (formats.state != DType::kF32 || formats.conv != DType::kF32)) {
+    return err(Code::kUnimplemented, "cache formats {}: token ranges take states and windows of fp32 alone", cache_formats_text(formats));
+  }
+  return {};
+}
+
 std::vector<LayerFamily> glm5_next_cache_families(const Glm5NextConfig& config, const Glm5NextShards& shards, const ModelOptions& options) {
-  const Sizes sizes{.config = config, .shards = shards, .options = options};
+  const Sizes sizes{.config = config, .shards = shards, .options = options, .formats = options.cache_formats()};
   std::vector<LayerFamily> out;
   for (int64_t i = 0; i < config.layers; ++i) {
     const auto layer = static_cast<int32_t>(i);
@@ -96,9 +125,11 @@ std::vector<std::string> glm5_next_layer_families(const Glm5NextConfig& config, 
   return {kDsaFamilies.latent};
 }
 
-View kda_state_view(const cache::Store& store, int32_t layer, const KdaConfig& config, int64_t heads) {
+KdaStateViews kda_state_views(const cache::Store& store, int32_t layer, const KdaConfig& config, int64_t heads) {
   const View plane = store.plane(layer, kKdaStateFamily);
-  return plane.reshape({plane.dim(0), heads, config.head_dim, config.head_dim});
+  KdaStateViews out{.states = plane.reshape({plane.dim(0), heads, config.head_dim, config.head_dim}), .scales = {}};
+  if (tensor::is_code(plane.dtype)) out.scales = store.plane(layer, kKdaStateFamily, 1).reshape({plane.dim(0), heads, config.head_dim});
+  return out;
 }
 
 View kda_conv_view(const cache::Store& store, int32_t layer) {
@@ -114,7 +145,11 @@ View index_tail_view(const cache::Store& store, int32_t layer, const std::string
 }
 
 ops::Paged paged_view(const cache::Store& store, int32_t layer, const std::string& family, const View& table) {
-  return {.pool = store.plane(layer, family), .table = table, .block_rows = store.block_rows(store.family(layer, family))};
+  const View pool = store.plane(layer, family);
+  return {.pool = pool,
+          .table = table,
+          .block_rows = store.block_rows(store.family(layer, family)),
+          .scales = tensor::is_code(pool.dtype) ? store.plane(layer, family, 1) : View{}};
 }
 
 }  // namespace lathe::models

@@ -16,24 +16,32 @@ namespace lathe::models {
 struct DsaFamilyNames {
   std::string latent, keys, tail;
 };
-extern const std::string kKdaStateFamily;    ///< "kda.state": candidates [H, K, V] f32
+extern const std::string kKdaStateFamily;    ///< "kda.state": candidates [H, K, V]
 extern const std::string kKdaConvFamily;     ///< "kda.conv": ring of raw q|k|v rows, position p in ring row p mod R
 extern const DsaFamilyNames kDsaFamilies;    ///< "mla.latent" per token, "index.keys" per pool, "index.tail": ring of normalised key and gate rows
 extern const DsaFamilyNames kDraftFamilies;  ///< "draft.…"
 
-/// Families of every layer that this rank holds something of. Layers that share a selection have latents only.
+/// Whether a model can run with these cache formats.
+/// Errors  invalid_argument (those of check_cache_formats); unimplemented: states kept by replay, token ranges with rounded states or windows.
+Result<void> check_glm5_next_caches(const ModelOptions& options);
+
+/// Families of every layer that this rank holds something of, in the formats of options.cache_formats(); codes have a plane of scales. Layers that share a selection have latents only.
 std::vector<cache::LayerFamily> glm5_next_cache_families(const Glm5NextConfig& config, const Glm5NextShards& shards, const ModelOptions& options);
 
 /// Names of the families of `layer` (`layers`: the draft layer).
 std::vector<std::string> glm5_next_layer_families(const Glm5NextConfig& config, const Glm5NextShards& shards, int64_t layer);
 
-/// f32 [rows, H, K, V].
-View kda_state_view(const cache::Store& store, int32_t layer, const KdaConfig& config, int64_t heads);
-/// f32 [slots, R, channels].
+/// Candidate states as the recurrence takes them.
+struct KdaStateViews {
+  View states;  ///< f32, f16 or i8 [rows, H, K, V]
+  View scales;  ///< of i8: f32 [rows, H, V]
+};
+KdaStateViews kda_state_views(const cache::Store& store, int32_t layer, const KdaConfig& config, int64_t heads);
+/// f32 or bf16 [slots, R, channels].
 View kda_conv_view(const cache::Store& store, int32_t layer);
 /// [slots, R, 2, dx].
 View index_tail_view(const cache::Store& store, int32_t layer, const std::string& family, int64_t head_dim);
-/// Blocks of a token or pool family; `table` [S, blocks].
+/// Blocks of a token or pool family, with their scales; `table` [S, blocks].
 ops::Paged paged_view(const cache::Store& store, int32_t layer, const std::string& family, const View& table);
 
 }  // namespace lathe::models

@@ -139,6 +139,7 @@ Result<Glm5NextTotals> stored_totals(const Glm5NextConfig& config, const std::st
 }  // namespace
 
 Result<ModelDescription> describe_glm5_next(const std::string& path, const DescribeOptions& options) {
+  LATHE_TRY_VOID(check_glm5_next_caches(options.model));
   LATHE_TRY(const ParsedConfig parsed, read_glm5_next_config(path));
   const Glm5NextConfig& c = parsed.config;
   ModelDescription out;

@@ -116,7 +116,7 @@ void Glm5NextModel::kda_recur(const Pass& pass, int32_t layer, const KdaRows& ro
     if (!wanted || !ranges->wants_pair(site)) return ranges->kda_begin(site, {}, {});
     return ranges->kda_begin(site, pair.m.at(sequence), pair.h.at(sequence));
   });
-  const View states = kda_state_view(pass.store, layer, config_.kda, shards_.kda_heads);
+  const auto [states, scales] = kda_state_views(pass.store, layer, config_.kda, shards_.kda_heads);
   dispatch_.run(layer_sites_[static_cast<size_t>(layer)].kda.recurrence, ops::KdaRecurrenceParams{.q = rows.q,
                                                                                                   .k = rows.k,
                                                                                                   .v = rows.v,
@@ -129,7 +129,9 @@ void Glm5NextModel::kda_recur(const Pass& pass, int32_t layer, const KdaRows& ro
                                                                                                   .batch = pass.batch.ragged(),
                                                                                                   .o = rows.o,
                                                                                                   .pair_m = {},
-                                                                                                  .pair_h = {}});
+                                                                                                  .pair_h = {},
+                                                                                                  .entering_scales = scales,
+                                                                                                  .states_scales = scales});
   each_range([&](const RangeSite& site, int64_t) { return ranges->kda_end(site); });
 }
 
@@ -144,7 +146,7 @@ void Glm5NextModel::kda_pair(const Pass& pass, int32_t layer, const KdaRows& row
   float* const memory = static_cast<float*>(dispatch_.planning() ? nowhere() : pair_memory_.data());
   out.m = tensor::make_view(memory, DType::kF32, {sequences, heads, width, width});
   out.h = tensor::make_view(memory + floats, DType::kF32, {sequences, heads, width, width});
-  const View states = kda_state_view(pass.store, layer, config_.kda, heads);
+  const View states = kda_state_views(pass.store, layer, config_.kda, heads).states;
   dispatch_.run(layer_sites_[static_cast<size_t>(layer)].kda.pair, ops::KdaRecurrenceParams{.q = rows.q,
                                                                                             .k = rows.k,
                                                                                             .v = rows.v,

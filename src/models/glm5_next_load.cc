@@ -71,6 +71,7 @@ Result<std::unique_ptr<Model>> Glm5NextModel::load(const std::string& directory,
     return err(Code::kInvalidArgument, "model options: max_batch_tokens {}, tentative_max {}; expected at least 1 and 0", options.max_batch_tokens,
                options.tentative_max);
   }
+  LATHE_TRY_VOID(check_glm5_next_caches(options));
   LATHE_TRY(ParsedConfig parsed, read_glm5_next_config(directory));
   for (const std::string& warning : parsed.warnings) base::log(base::LogLevel::kWarning, "{}", warning);
   LATHE_TRY(Glm5NextShards shards, resolve_shards(parsed.config, options.shards, options.groups));

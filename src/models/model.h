@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "base/result.h"
 #include "cache/family.h"
 #include "cache/store.h"
+#include "models/cache_formats.h"
 #include "models/range_exchange.h"
 #include "tensor/shard.h"
 #include "tensor/view.h"
@@ -20,8 +22,8 @@
 namespace lathe::models {
 
 enum class Precision : uint8_t {
-  kExact,  ///< every activation, state, latent, index key and window in f32; weights dequantised exactly
-  kFast,   ///< linear layers with BF16 inputs and f32 sums; latents and index keys in BF16. Router, index weights, mHC, states, windows stay f32.
+  kExact,  ///< every activation in f32, weights dequantised exactly; caches in f32 where ModelOptions::caches does not say otherwise
+  kFast,   ///< linear layers with BF16 inputs and f32 sums; latents and index keys in BF16 likewise. Router, index weights, mHC, recurrence stay f32.
 };
 
 /// Two ways to the same attention. A property of a step item (decode: always absorbed), never a consequence of its number of tokens.
@@ -50,8 +52,11 @@ struct ModelOptions {
   bool vision = true;                        ///< likewise the vision tower
   bool weights = true;                       ///< false: shapes of the config alone; all kernels are planned, and nothing may be run
   bool token_ranges = false;                 ///< step items may be token ranges of a longer prefill (StepItem::range)
+  std::optional<CacheFormats> caches = {};   ///< none: those of the precision
   ShardPlan shards;
   Groups groups;
+
+  CacheFormats cache_formats() const { return caches.value_or(precision == Precision::kExact ? kExactCaches : kFastCaches); }
 };
 
 /// Facts about a loaded model that callers need whatever its family.

@@ -37,6 +37,9 @@ struct BatchLimits {
   int64_t rows_max = 0;
   int64_t positions_max = 0;
   int32_t tentative_max = 0;
+  /// Every settled row leaves its state, not the last one alone: a state that is rounded where it is kept is then rounded at the same positions however a
+  /// prompt is cut.
+  bool keep_each_state = false;
   bool skip_tail = false;  ///< rows attend to chosen pools only (index_kpool_always_select_tail false)
 };
 
