@@ -57,8 +57,7 @@ Result<config::Settings> against_settings(const config::Settings& settings, cons
   if (base::file_exists(given)) words = {given};  // a path may have blanks
   if (words.empty()) return err(Code::kInvalidArgument, "--against '{}': expected a model, flags of the engine, or both", given);
   if (!words.front().starts_with('-')) {
-    LATHE_TRY_VOID(out.apply_flag("engine.model", words.front()));
-    words.erase(words.begin());
+    words.front().insert(0, "--model=");
   }
   if (const auto applied = apply_engine_flags(out, words); !applied) return base::forward_error(applied, fmt::format("--against '{}'", given));
   return out;

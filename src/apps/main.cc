@@ -128,7 +128,7 @@ void add_others(CLI::App& app, CommandLine& line) {
   logits->add_option("--chunks", line.logits.chunks, "Sizes of the prefill chunks; what remains is a last one. Default: all at once.")
       ->type_name("N,N,…");
   logits->add_option("--decode-from", line.logits.decode_from, "Decode token by token from this position on. Default: never.")
-      ->check(CLI::Range(int64_t{0}, base::kLimits.model_positions))
+      ->check(integer_in(0, base::kLimits.model_positions))
       ->type_name("N")
       ->default_str("");
   logits->add_option("--at", line.logits.at, "Positions to write; negative ones count from the end. Default: all.")->type_name("P,P,…");
@@ -137,15 +137,14 @@ void add_others(CLI::App& app, CommandLine& line) {
 
   CLI::App* inspect = add_verb(app, line, "inspect", "Dimensions, sizes, work per token, cache bytes, chosen kernels.", {"engine", "log"});
   inspect->get_option("MODEL")->description("Model directory, or a config.json alone (default: the built-in model); -m is the same.");
-  inspect->add_option("--batch", line.inspect.batch, "Sequences that decode together, for bytes per step.")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
+  inspect->add_option("--batch", line.inspect.batch, "Sequences that decode together, for bytes per step.")->check(integer_in(1, int64_t{1} << 20));
   inspect->add_flag("--json", line.inspect.json, "As JSON.");
 
   CLI::App* eval = add_verb(app, line, "eval", "Quality: bits per byte, exact answers, recall, draft acceptance.", {"engine", "log"});
   eval->add_option("--sets", line.eval.sets, "Folder with evaluation sets (default: the built-in model's).")->type_name("DIR");
   eval->add_option("--only", line.eval.names, "Names of sets, separated by commas.")->type_name("A,B,…");
-  eval->add_option("--every", line.eval.every, "Take every n-th row.")->check(CLI::Range(int64_t{1}, int64_t{1} << 30));
-  eval->add_option("--rows", line.eval.rows_max, "At most so many rows of each set; 0: all.")->check(CLI::Range(int64_t{0}, int64_t{1} << 30));
+  eval->add_option("--every", line.eval.every, "Take every n-th row.")->check(integer_in(1, int64_t{1} << 30));
+  eval->add_option("--rows", line.eval.rows_max, "At most so many rows of each set; 0: all.")->check(integer_in(0, int64_t{1} << 30));
   eval->add_option("--compare", line.eval.compare, "Report of another run (--json) to compare with, row by row.")->type_name("FILE");
   eval->add_option(
           "--against", line.eval.against,
@@ -164,7 +163,7 @@ void add_others(CLI::App& app, CommandLine& line) {
   CLI::App* exported = add_verb(app, line, "export", "Write the model as a GGUF file, for programs that read those.", {"engine", "log"});
   exported->add_option("--gguf", line.exported.gguf, "File to write; required.")->type_name("FILE");
   exported->add_option("--type", line.exported.type, "Type of the matrices; norms and what decides choices is f32 in every file.")
-      ->check(CLI::IsMember({"f32", "f16", "bf16", "q8_0"}));
+      ->check(one_of({"f32", "f16", "bf16", "q8_0"}));
   exported->add_flag("--no-vocab", line.exported.no_vocab, "Leave the tokenizer out: the file takes and gives ids.");
   exported->add_flag("--force", line.exported.force, "Replace a file that is there.");
   exported->add_flag("--json", line.exported.json, "As JSON.");
@@ -187,14 +186,14 @@ void add_quantize(CLI::App& app, CommandLine& line) {
   verb->add_option("IN", quantize.model, "Model directory.")->type_name("")->default_str("");
   verb->add_option("OUT", quantize.out, "Folder to make.")->type_name("")->default_str("");
   verb->add_option("--weights", quantize.weights, "int8 (a scale for each output channel), fp8 (128x128 blocks, as released) or bf16.")
-      ->check(CLI::IsMember({"int8", "fp8", "bf16"}));
+      ->check(one_of({"int8", "fp8", "bf16"}));
   verb->add_option("--act", quantize.activations, "Activations that meet INT8 weights in fast mode: int8 (a scale for each token) or none.")
-      ->check(CLI::IsMember({"int8", "none"}));
+      ->check(one_of({"int8", "none"}));
   verb->add_option("--keep", quantize.keep, "Matrices that stay as stored: * stands for any text, ? for any character; may be repeated.")
       ->type_name("PATTERN")
       ->default_str("")
       ->allow_extra_args(false);
-  verb->add_option("-t,--threads", quantize.threads, "Threads; 0: all of the machine.")->check(CLI::Range(int64_t{0}, int64_t{4096}));
+  verb->add_option("-t,--threads", quantize.threads, "Threads; 0: all of the machine.")->check(integer_in(0, 4096));
   verb->add_flag("--json", quantize.json, "As JSON, with the error of every matrix.");
   verb->footer(kQuantizeHelp);
 }
@@ -206,20 +205,20 @@ void add_make_slice(CLI::App& bench, CommandLine& line) {
                {"log"}, Positional::kNone);
   verb->callback([&line] { line.bench.suite = "make-slice"; });
   verb->add_option("OUT_DIR", slice.out, "Folder to make; a run that was stopped goes on when it is started again.")->type_name("");
-  verb->add_option("--layers", slice.layers, "First layers of the model.");
-  verb->add_option("--experts", slice.experts, "Routed experts of a layer.");
+  verb->add_option("--layers", slice.layers, "First layers of the model.")->check(integer_in(1, int64_t{1} << 20));
+  verb->add_option("--experts", slice.experts, "Routed experts of a layer.")->check(integer_in(1, int64_t{1} << 20));
   verb->add_option("--dense-layers", slice.dense_layers, "Layers with a dense FFN. Default: a quarter, at least one, at most as the model.")
-      ->check(CLI::Range(int64_t{0}, int64_t{1} << 20))
+      ->check(integer_in(0, int64_t{1} << 20))
       ->default_str("");
   verb->add_option("--vocabulary", slice.vocabulary, "Rows of embedding and head. Default: as the model.")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 24))
+      ->check(integer_in(1, int64_t{1} << 24))
       ->default_str("");
-  verb->add_option("--weights", slice.weights, "fp8 (128x128 blocks, as released) or bf16.")->check(CLI::IsMember({"fp8", "bf16"}));
+  verb->add_option("--weights", slice.weights, "fp8 (128x128 blocks, as released) or bf16.")->check(one_of({"fp8", "bf16"}));
   verb->add_flag("--no-draft", slice.no_draft, "Leave out the draft layer.");
   verb->add_flag("--no-vision", slice.no_vision, "Leave out the vision tower.");
   verb->add_option("--config", slice.config, "config.json with other sizes.")->type_name("FILE");
-  verb->add_option("--draw", slice.seed, "Number that the weights are drawn from.")->check(CLI::Range(int64_t{0}, int64_t{1} << 60));
-  verb->add_option("-t,--threads", slice.threads, "Threads; 0: all of the machine.")->check(CLI::Range(int64_t{0}, base::kLimits.threads));
+  verb->add_option("--draw", slice.seed, "Number that the weights are drawn from.")->check(integer_in(0, int64_t{1} << 60));
+  verb->add_option("-t,--threads", slice.threads, "Threads; 0: all of the machine.")->check(integer_in(0, base::kLimits.threads));
   verb->add_flag("--check", slice.check, "Say how large it would be, and write nothing.");
   verb->add_flag("--json", slice.json, "As JSON.");
 }
@@ -241,24 +240,23 @@ void add_bench(CLI::App& app, CommandLine& line) {
   const auto add_lengths = [&](CLI::App* suite) {
     suite->add_option("--prompt", bench.prompts, "Lengths of prompts.")->type_name("N,N,…");
     suite->add_option("--batch", bench.batches, "Sequences that decode together.")->type_name("B,B,…");
-    suite->add_option("--decode-context", bench.decode_context, "Tokens of each sequence before it decodes.")
-        ->check(CLI::Range(int64_t{1}, int64_t{1} << 24));
-    suite->add_option("--samples", bench.samples, "Of each figure.")->check(CLI::Range(int64_t{1}, int64_t{1000}));
+    suite->add_option("--decode-context", bench.decode_context, "Tokens of each sequence before it decodes.")->check(integer_in(1, int64_t{1} << 24));
+    suite->add_option("--samples", bench.samples, "Of each figure.")->check(integer_in(1, 1000));
   };
   const auto add_pairs = [&](CLI::App* suite) {
-    suite->add_option("--pairs", bench.pairs, "Runs of each.")->check(CLI::Range(int64_t{2}, base::kLimits.benchmark_pairs));
-    suite->add_option("--draw", bench.seed, "Number that the order inside the pairs is drawn from.")->check(CLI::Range(int64_t{0}, int64_t{1} << 60));
+    suite->add_option("--pairs", bench.pairs, "Runs of each.")->check(integer_in(2, base::kLimits.benchmark_pairs));
+    suite->add_option("--draw", bench.seed, "Number that the order inside the pairs is drawn from.")->check(integer_in(0, int64_t{1} << 60));
   };
   CLI::App* ops = add("ops", "Every op at the sizes of a model: time, floor, reference, work done over work needed.", Positional::kNone);
   ops->add_option("--op", bench.op, "Only this op.")->type_name("NAME");
-  ops->add_option("--shapes", bench.shapes, "model (the built-in one), published or all.")->check(CLI::IsMember({"model", "published", "all"}));
+  ops->add_option("--shapes", bench.shapes, "model (the built-in one), published or all.")->check(one_of({"model", "published", "all"}));
   ops->add_option("--tokens", bench.tokens, "Rows of a call.")->type_name("N,N,…");
   ops->add_flag("--no-reference", bench.no_reference, "Do not time the reference.");
   add_baseline(ops);
 
   CLI::App* model = add("model", "Tokens per second of prompts and of decoding, and where the time goes.", Positional::kModel);
   add_lengths(model);
-  model->add_option("--draw", bench.seed, "Number that the token ids are drawn from.")->check(CLI::Range(int64_t{0}, int64_t{1} << 60));
+  model->add_option("--draw", bench.seed, "Number that the token ids are drawn from.")->check(integer_in(0, int64_t{1} << 60));
   model->add_flag("--long", bench.long_prompt, "A prompt of 65,536 tokens as well.");
   model->add_flag("--samples-only", bench.samples_only, "No floors, no times by op, no first token.");
   model->add_flag("--check", bench.check, "Check settings, model and lengths, and measure nothing.");
@@ -267,8 +265,8 @@ void add_bench(CLI::App& app, CommandLine& line) {
   CLI::App* ab =
       add("ab", "Two programs or settings in pairs: how many times faster B is, with a 95 % interval: bench ab '--isa avx2' '--isa avx512'.",
           Positional::kNone);
-  ab->add_option("--a,A", bench.a, "Program, flags, or both, as one word: 'build/other/lathe --isa avx2'.")->required()->type_name("");
-  ab->add_option("--b,B", bench.b, "Likewise.")->required()->type_name("");
+  ab->add_option("--a,A", bench.a, "Program, flags, or both, as one word: 'build/other/lathe --isa avx2'.")->required()->type_name("PROGRAM|FLAGS");
+  ab->add_option("--b,B", bench.b, "Likewise.")->required()->type_name("PROGRAM|FLAGS");
   ab->add_option("--verb-args", bench.arguments, "Flags of bench model for both, as one word: '--prompt 512 --batch 1'.")->type_name("FLAGS");
   add_pairs(ab);
   CLI::App* rival =
@@ -366,6 +364,7 @@ int run_program(const std::vector<std::string>& given) {
   add_bench(app, line);
   prepare_switches(app);
   const std::vector<std::string> arguments = with_empty_values(app, with_named_arms(given));
+  if (const std::string wrong = flag_as_value(app, arguments); !wrong.empty()) return fail(wrong, kExitUsage);
   try {
     app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));  // backwards, as the library wants them
   } catch (const CLI::ParseError& error) {

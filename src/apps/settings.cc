@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cstdlib>
 
@@ -272,11 +273,14 @@ const config::SettingSpec* find_setting_flag(std::string_view word) {
 }
 
 Result<void> apply_engine_flags(config::Settings& settings, std::span<const std::string> words) {
+  std::vector<const SettingSpec*> given;
   for (size_t i = 0; i < words.size(); ++i) {
     const size_t equals = words[i].find('=');
     const std::string name = words[i].substr(0, equals);
     const SettingSpec* const spec = find_setting_flag(name);
     if (spec == nullptr || !spec->name.starts_with("engine.")) return err(Code::kInvalidArgument, "'{}' is no flag of the engine", name);
+    if (std::find(given.begin(), given.end(), spec) != given.end()) return err(Code::kInvalidArgument, "{} is given twice: expected once", name);
+    given.push_back(spec);
     std::string value = "true";
     if (equals != std::string::npos) {
       value = words[i].substr(equals + 1);

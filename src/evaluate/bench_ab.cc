@@ -69,6 +69,7 @@ Result<void> check_arm(const BenchArm& arm, const std::vector<std::string>& comm
   words.insert(words.end(), arm.arguments.begin(), arm.arguments.end());
   words.insert(words.end(), common.begin(), common.end());
   LATHE_TRY(const ProcessResult check, run_process(words));
+  if (check.usage_refused()) return err(Code::kInvalidArgument, "arm '{}' cannot be measured: its command line does not hold", arm.name);
   if (!check.succeeded()) return err(Code::kFailedPrecondition, "arm '{}' cannot be measured: its check {}", arm.name, check.end());
   return {};
 }

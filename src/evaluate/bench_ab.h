@@ -49,7 +49,8 @@ struct AbBench {
 };
 
 /// Before anything is measured: is there such a program, and does it take these settings, this model and these lengths? Programs that know
-/// `bench model --check` say so themselves; of others only the first is known. Errors: failed_precondition naming the arm (its program says why).
+/// `bench model --check` say so themselves; of others only the first is known. Errors: naming the arm,
+/// invalid_argument (its command line does not hold), failed_precondition; its program says why.
 Result<void> check_arm(const BenchArm& arm, const std::vector<std::string>& common);
 
 /// "prefill 512" → tokens per second.

@@ -267,8 +267,8 @@ class ModelRun {
 
 Result<void> check_bench_lengths(const BenchModelOptions& options, int64_t batch_tokens) {
   for (const int64_t tokens : options.prompts) {
-    if (tokens < 1 || tokens > base::kLimits.model_positions)
-      return err(Code::kInvalidArgument, "a prompt of {} tokens: expected 1 to {}", tokens, base::kLimits.model_positions);
+    if (tokens < 1 || tokens > base::kLimits.context_tokens)
+      return err(Code::kInvalidArgument, "a prompt of {} tokens: expected 1 to {}", tokens, base::kLimits.context_tokens);
   }
   int64_t sequences = 0;
   for (const int64_t batch : options.batches) {

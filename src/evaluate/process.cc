@@ -119,6 +119,8 @@ Result<ProcessResult> run_process(const std::vector<std::string>& words) {
 
 bool ProcessResult::succeeded() const { return WIFEXITED(status) && WEXITSTATUS(status) == 0; }
 
+bool ProcessResult::usage_refused() const { return WIFEXITED(status) && WEXITSTATUS(status) == 2; }
+
 std::string ProcessResult::end() const {
   return WIFEXITED(status) ? fmt::format("ended with exit code {}", WEXITSTATUS(status)) : fmt::format("ended with signal {}", WTERMSIG(status));
 }

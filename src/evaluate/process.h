@@ -15,6 +15,7 @@ struct ProcessResult {
   int64_t wall_ns = 0, cpu_ns = 0;
 
   bool succeeded() const;
+  bool usage_refused() const;  ///< exit code 2, as programs end whose command line does not hold
   /// "ended with exit code 3"
   std::string end() const;
 };

@@ -43,6 +43,16 @@ void remove_halves(const std::string& folder) {
   }
 }
 
+/// Only what says what is being made: a run that ended before its first file leaves nothing.
+bool holds_nothing(const std::string& folder) {
+  std::error_code error;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
+    if (name != kWorkFile && name != kLockFile) return false;
+  }
+  return !error;
+}
+
 /// Holds the file until its descriptor is closed. −1: somebody else does.
 Result<int> lock_file(const std::string& path) {
   const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
@@ -85,7 +95,12 @@ WorkFolder::WorkFolder(WorkFolder&& other) noexcept
     : path_(std::move(other.path_)), folder_(std::move(other.folder_)), lock_(std::exchange(other.lock_, -1)) {}
 
 WorkFolder::~WorkFolder() {
-  if (lock_ >= 0) ::close(lock_);
+  if (lock_ < 0) return;
+  if (holds_nothing(folder_)) {
+    std::error_code error;
+    fs::remove_all(folder_, error);
+  }
+  ::close(lock_);
 }
 
 bool WorkFolder::has(const std::string& file) const { return base::file_exists(folder_ + "/" + file); }

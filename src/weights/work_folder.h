@@ -7,7 +7,8 @@
 
 namespace lathe::weights {
 
-/// Works in `path`.part, which only one process may hold at a time. Without finish() that folder stays, for the next run to go on.
+/// Works in `path`.part, which only one process may hold at a time. Without finish() that folder stays, for the
+/// next run to go on, if there is a file in it.
 class WorkFolder {
  public:
   /// Makes the folder, or takes up one that an earlier run with the same `work` left. `work` says on one line what is being made, with every value that

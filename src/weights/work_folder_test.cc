@@ -83,7 +83,9 @@ TEST_F(WorkFolderTest, ADescriptionHalfWrittenIsNone) {
     const ShortFiles full(3);
     refused("a long description", Code::kUnavailable);
   }
+  EXPECT_FALSE(base::file_exists(path_ + ".part")) << "nothing was made";
   // What a process leaves that was killed while it wrote.
+  ASSERT_TRUE(fs::create_directory(path_ + ".part"));
   ASSERT_TRUE(base::write_file(path_ + ".part/work.txt.part123", "a lo").has_value());
   auto folder = WorkFolder::open(path_, "another one");
   ASSERT_TRUE(folder.has_value()) << folder.error().message;
@@ -93,7 +95,9 @@ TEST_F(WorkFolderTest, ADescriptionHalfWrittenIsNone) {
 
 TEST_F(WorkFolderTest, RefusesOtherWork) {
   {
-    ASSERT_TRUE(WorkFolder::open(path_, "a, 1").has_value());
+    const auto first = WorkFolder::open(path_, "a, 1");
+    ASSERT_TRUE(first.has_value());
+    ASSERT_TRUE(base::write_file(first->folder() + "/file", "x").has_value());
   }
   const std::string message = refused("a, 2", Code::kAlreadyExists);
   for (const char* part : {"out.part", "a, 1", "a, 2"}) EXPECT_NE(message.find(part), std::string::npos) << message;

@@ -47,6 +47,29 @@ class BadInput(clilib.Case):
         self.assertEqual((done.returncode, done.stdout), (FAILURE, b""), said)
         self.assertIn("cannot start 512 threads", said)
 
+    def test_values_name_flag_value_and_range(self):
+        self.refuse(USAGE, ["--batch is 'x'", "from 1 to 1048576"], "inspect", "--batch", "x")
+        self.refuse(USAGE, ["--batch is '0'", "from 1 to 1048576"], "inspect", "--batch=0")
+        self.refuse(USAGE, ["--weights is 'int4'", "int8, fp8, bf16"], "quantize", "--weights", "int4", "a", "b")
+        self.refuse(USAGE, ["--temp or --temperature", "2 times"], "run", "-p", "hi", "--temp", "1", "--temperature", "0")
+        self.refuse(USAGE, ["run has no flag '--frobnicate'"], "run", "--frobnicate")
+        self.refuse(USAGE, ["inspect has no place for 'b'"], "inspect", "a", "b")
+        self.refuse(USAGE, ["99999999", "expected 1 to"], "bench", "model", "--prompt", "99999999")
+
+    def test_a_flag_is_no_value(self):
+        self.refuse(USAGE, ["--system is given without a value", "'--json'"], "run", "--system", "--json", "-p", "hi")
+        self.refuse(USAGE, ["-p is given without a value", "'--seed=3'"], "run", "-p", "--seed=3")
+
+    def test_flags_twice_in_a_word(self):
+        for word in ["-m x -m y", "x --model y"]:
+            self.refuse(USAGE, [word, "twice"], "eval", "--against", word, "--rows", "1")
+
+    def test_arms_are_command_lines(self):
+        for arm in ["--frobnicate 3", "--threads x"]:
+            done = self.lathe.run("bench", "ab", "--a", arm, "--b", "--threads 1")
+            self.assertEqual((done.returncode, done.stdout), (USAGE, b""), done.stderr)
+            self.assertIn(f"arm '{arm}' cannot be measured", done.stderr.decode())
+
     def test_switches_take_no_value(self):
         for switch in ["--json=5", "--ignore-eos=5x", "--log-json=maybe", "--no-fallback=foo"]:
             done = self.lathe.run("run", "-p", "hi", switch)
@@ -83,7 +106,7 @@ class BadInput(clilib.Case):
             ("--json", ["config", "schema", "--json", "--json"]),
             ("--log-json", ["config", "show", "--log-json", "--log-json"]),
         ]:
-            self.refuse(USAGE, [f"error: {name} is given 2 times: expected once"], *arguments)
+            self.refuse(USAGE, [f"error: {name} ", "is given 2 times: expected once"], *arguments)
 
     def test_empty_values(self):
         run, logits, show = ["run", "-p", "hi"], ["logits", "--ids", self.ids, "--out", self.path("o")], ["config", "show"]

@@ -173,7 +173,7 @@ class Quantize(Folders):
         self.assertEqual(done.returncode, FAILURE, done.stderr)
         self.assertEqual((done.stderr.count(b"\n"), done.stderr.count(b"File too large")), (1, 1), done.stderr)
         self.assertFalse(os.path.exists(out))
-        self.assertFalse([name for name in os.listdir(out + ".part") if name.endswith(".safetensors")])
+        self.assertFalse(os.path.exists(out + ".part"))  # no file was whole
         self.lathe.good("quantize", self.lathe.builtin, out)  # goes on when there is room
 
     def test_killed_and_started_again(self):

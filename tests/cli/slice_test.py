@@ -95,7 +95,7 @@ class Slice(clilib.Case):
         if space.f_bavail * space.f_frsize > 640e9:
             self.skipTest("this disk has room for the published model")
         self.refuse(FAILURE, ["bytes of disk"], self.path("whole"), "--layers", "45", "--experts", "288", "--weights", "bf16")
-        self.assertFalse(os.path.exists(self.path("whole")))
+        self.assertFalse(os.path.exists(self.path("whole")) or os.path.exists(self.path("whole.part")))
 
     def test_a_disk_that_fills_up(self):
         out = self.path("full")
@@ -119,7 +119,7 @@ class Slice(clilib.Case):
             self.skipTest("it was done before it was stopped")
         self.assertEqual(process.returncode, 130, said)
         self.assertFalse(os.path.exists(out))
-        self.assertFalse([name for name in os.listdir(out + ".part") if ".safetensors" in name])
+        self.assertFalse(os.path.exists(out + ".part"))  # no file was whole
 
 
 if __name__ == "__main__":
