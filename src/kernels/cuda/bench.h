@@ -71,9 +71,11 @@ double difference(const std::vector<float>& a, const std::vector<float>& b);
 // The parts: checks say whether all is well, the others print tables.
 bool check_kda_steps();
 bool check_products();
+bool check_replay();
 bool check_small_products();
 bool check_experts();
 void kda_decode();
+void replay();
 void products();
 void experts();
 void rows();

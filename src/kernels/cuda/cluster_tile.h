@@ -15,6 +15,7 @@
 //             (docs/kernels/products.md).
 
 #include "kernels/cuda/cluster.h"
+#include "kernels/cuda/tensor_core.h"
 
 namespace lathe::kernels::cuda {
 
@@ -76,39 +77,11 @@ struct ClusterX {
   int divisor, first, count;
 };
 
-__device__ __forceinline__ unsigned pack_two(float low, float high) {
-#ifdef LATHE_CUDA_EMULATED
-  const auto bits = [](float v) {
-    const unsigned u = __float_as_uint(v);
-    return (u & 0x7FFFFFFFu) > 0x7F800000u ? (u >> 16) | 0x40u : (u + 0x7FFFu + ((u >> 16) & 1u)) >> 16;
-  };
-  return bits(low) | bits(high) << 16;
-#else
-  unsigned out;
-  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(out) : "f"(high), "f"(low));
-  return out;
-#endif
-}
-
-/// The same as f16.
-__device__ __forceinline__ unsigned pack_two_half(float low, float high) {
-#ifdef LATHE_CUDA_EMULATED
-  const _Float16 both[2] = {static_cast<_Float16>(low), static_cast<_Float16>(high)};
-  unsigned out;
-  std::memcpy(&out, both, 4);
-  return out;
-#else
-  unsigned out;
-  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(out) : "f"(high), "f"(low));
-  return out;
-#endif
-}
-
 /// Four E4M3 as f16: bytes 0 and 1, bytes 2 and 3.
 __device__ __forceinline__ void half_pairs(unsigned four, unsigned* low, unsigned* high) {
 #ifdef LATHE_CUDA_EMULATED
   const auto value = [four](int byte) { return f8_value(static_cast<uint8_t>(four >> 8 * byte)); };
-  *low = pack_two_half(value(0), value(1)), *high = pack_two_half(value(2), value(3));
+  *low = pack_f16(value(0), value(1)), *high = pack_f16(value(2), value(3));
 #else
   asm("{\n.reg .b16 l, h;\nmov.b32 {l, h}, %2;\ncvt.rn.f16x2.e4m3x2 %0, l;\ncvt.rn.f16x2.e4m3x2 %1, h;\n}" : "=r"(*low), "=r"(*high) : "r"(four));
 #endif
@@ -152,8 +125,8 @@ __device__ void stage_x(const ClusterX& from, int begin, int end, char* to, int 
         const int four = j * 4 + lane % 4;  // channels of the chunk: word four % (kEach / 4) of lane four / (kEach / 4)
         char* const place =
             to + (i % chunks * (kEach / 4) + four % (kEach / 4)) * operand_bytes(kTokens) + i / chunks * 256 + lane / 4 * 16 + four / (kEach / 4) * 4;
-        *reinterpret_cast<unsigned*>(place) = pack_two(v[n][j].x, v[n][j].y);
-        *reinterpret_cast<unsigned*>(place + 128) = pack_two(v[n][j].z, v[n][j].w);
+        *reinterpret_cast<unsigned*>(place) = pack_bf16(v[n][j].x, v[n][j].y);
+        *reinterpret_cast<unsigned*>(place + 128) = pack_bf16(v[n][j].z, v[n][j].w);
       }
     }
   }
@@ -183,8 +156,8 @@ __device__ void stage_x_half(const ClusterX& from, int begin, int end, char* to,
     const float factor = __uint_as_float(up << 23);
     if (lane % 4 == 0) scales[block * kTokens + token] = __uint_as_float((2 * 127 - up) << 23);
     const auto pack = [factor](float low, float high) {
-      const unsigned both = pack_two(low, high);
-      return pack_two_half(__uint_as_float(both << 16) * factor, __uint_as_float(both & 0xFFFF0000u) * factor);
+      const unsigned both = pack_bf16(low, high);
+      return pack_f16(__uint_as_float(both << 16) * factor, __uint_as_float(both & 0xFFFF0000u) * factor);
     };
     // 16-byte rows of cores: a lane has every fourth four of 64 channels, one of each of their words.
 #pragma unroll

@@ -1,5 +1,5 @@
 // Times the kernels of this folder on the GPU of this machine and writes one JSON object a line.
-//   cuda_bench [results.jsonl [check|products|experts|rows|kda]…]   no names: all
+//   cuda_bench [results.jsonl [check|products|experts|rows|kda|replay]…]   no names: all
 //   cuda_bench FILE counters               one launch of each kernel for a profiler
 //   cuda_bench FILE small                  products of few rows against the plain kernel, for memory and race checkers
 #include <fmt/format.h>
@@ -130,6 +130,7 @@ int main(int argc, char** argv) {
   bool good = true;
   if (wanted("check")) {
     good = check_kda_steps();
+    good = check_replay() && good;
     good = check_products() && good;
     good = check_experts() && good;
   }
@@ -138,6 +139,7 @@ int main(int argc, char** argv) {
   if (wanted("experts")) experts();
   if (wanted("rows")) rows();
   if (wanted("kda")) kda_decode();
+  if (wanted("replay")) replay();
   std::fclose(bench.json);
   return good ? 0 : 1;
 }

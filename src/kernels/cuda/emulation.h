@@ -75,6 +75,9 @@ inline int lane() { return static_cast<int>(thread_index.x + block_size.x * (thr
 struct alignas(16) float4 {
   float x, y, z, w;
 };
+struct alignas(8) float2 {
+  float x, y;
+};
 struct alignas(8) uint2 {
   unsigned x, y;
 };

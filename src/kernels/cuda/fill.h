@@ -4,6 +4,7 @@
 #include "base/check.h"
 #include "kernels/cuda/args.h"
 #include "ops/batch.h"
+#include "ops/kda.h"
 #include "ops/kernel.h"
 #include "ops/op.h"
 
@@ -50,6 +51,30 @@ inline Pages pages_of(const ops::Paged& paged) {
           .block_rows = paged.block_rows,
           .type = type_of(paged.pool.dtype)};
 }
+/// States that are not f32 are left out.
+inline RecurrenceArgs recurrence_of(const ops::KdaRecurrenceParams& p) {
+  const bool f32 = p.states.dtype == DType::kF32;
+  return {.q = planes_of(p.q),
+          .k = planes_of(p.k),
+          .v = planes_of(p.v),
+          .g = rows_of(p.g),
+          .beta = rows_of(p.beta),
+          .entering = f32 ? p.entering.f32() : nullptr,
+          .entering_stride = p.entering.step(0),
+          .state_in = p.state_in.i32(),
+          .states = f32 ? p.states.f32() : nullptr,
+          .states_stride = p.states.step(0),
+          .state_out = p.state_out.i32(),
+          .batch = batch_of(p.batch, p.q.dim(0)),
+          .o = planes_of(p.o),
+          .pair_m = p.pair_m.present() ? p.pair_m.f32() : nullptr,
+          .pair_h = p.pair_m.present() ? p.pair_h.f32() : nullptr,
+          .pair_m_stride = p.pair_m.present() ? p.pair_m.step(0) : 0,
+          .pair_h_stride = p.pair_m.present() ? p.pair_h.step(0) : 0,
+          .heads = narrow(p.q.dim(1)),
+          .keys = narrow(p.q.dim(2)),
+          .values = narrow(p.v.dim(2))};
+}
 template <class Params>
 const Params& as(const void* params) {
   return *static_cast<const Params*>(params);
@@ -68,6 +93,7 @@ inline void* scratch(const ops::LaunchContext& context, int64_t bytes) {
 // Parts of the table.
 std::span<const ops::Variant> rows_variants();
 std::span<const ops::Variant> mixer_variants();
+std::span<const ops::Variant> replay_variants();
 std::span<const ops::Variant> product_variants();
 
 }  // namespace lathe::kernels::cuda

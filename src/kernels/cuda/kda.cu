@@ -1,6 +1,6 @@
 // Kimi delta attention: convolution, gates, gated norm, and the recurrence for any sizes. The fast recurrence is in kda_decode.cu.
 
-#include "kernels/cuda/device.h"
+#include "kernels/cuda/kda_tile.h"
 
 namespace lathe::kernels::cuda {
 namespace {
@@ -65,26 +65,6 @@ __global__ void gated_norm(const GatedNormArgs p) {
   }
 }
 
-/// q and k of one token, normalised, and the decay, in shared memory. One warp.
-__device__ void prepare(const RecurrenceArgs& p, int64_t t, int64_t h, float* q, float* k, float* e) {
-  const float* const q_raw = p.q.data + t * p.q.outer + h * p.q.inner;
-  const float* const k_raw = p.k.data + t * p.k.outer + h * p.k.inner;
-  double qq = 0;
-  double kk = 0;
-  for (int c = threadIdx.x; c < p.keys; c += 32) {
-    qq += static_cast<double>(q_raw[c]) * static_cast<double>(q_raw[c]);
-    kk += static_cast<double>(k_raw[c]) * static_cast<double>(k_raw[c]);
-  }
-  const auto q_factor = static_cast<float>(1.0 / sqrt(warp_sum(qq) + 1e-6) / sqrt(static_cast<double>(p.keys)));
-  const auto k_factor = static_cast<float>(1.0 / sqrt(warp_sum(kk) + 1e-6));
-  for (int c = threadIdx.x; c < p.keys; c += 32) {
-    q[c] = q_raw[c] * q_factor;
-    k[c] = k_raw[c] * k_factor;
-    e[c] = expm1f(p.g.data[t * p.g.stride + h * p.keys + c]);
-  }
-  __syncwarp();
-}
-
 enum class Role { kMain, kPairM, kPairH };
 
 /// One warp: 32 columns of one head's state in shared memory, one thread a column, all rows of the sequence.
@@ -109,7 +89,7 @@ __global__ void recurrence_plain(const RecurrenceArgs p, Role role) {
   }
   for (int64_t t = p.batch.begin[s]; t < p.batch.begin[s + 1]; ++t) {
     __syncwarp();
-    prepare(p, t, h, q, k, e);
+    prepare_any(p, t, h, q, k, e);
     float guess = 0;
     for (int c = 0; c < p.keys; ++c) {
       float& x = state[c * kColumns + lane];

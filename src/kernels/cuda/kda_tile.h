@@ -47,6 +47,26 @@ __device__ __forceinline__ float prepare(const RecurrenceArgs& p, int64_t t, int
   return normalise(q, k, e, lane, 32, channels);
 }
 
+/// q and k of one token, normalised, and the decay, in shared memory; any number of keys. One warp.
+__device__ inline void prepare_any(const RecurrenceArgs& p, int64_t t, int64_t h, float* q, float* k, float* e) {
+  const float* const q_raw = p.q.data + t * p.q.outer + h * p.q.inner;
+  const float* const k_raw = p.k.data + t * p.k.outer + h * p.k.inner;
+  double qq = 0;
+  double kk = 0;
+  for (int c = threadIdx.x; c < p.keys; c += 32) {
+    qq += static_cast<double>(q_raw[c]) * static_cast<double>(q_raw[c]);
+    kk += static_cast<double>(k_raw[c]) * static_cast<double>(k_raw[c]);
+  }
+  const auto q_factor = static_cast<float>(1.0 / sqrt(warp_sum(qq) + 1e-6) / sqrt(static_cast<double>(p.keys)));
+  const auto k_factor = static_cast<float>(1.0 / sqrt(warp_sum(kk) + 1e-6));
+  for (int c = threadIdx.x; c < p.keys; c += 32) {
+    q[c] = q_raw[c] * q_factor;
+    k[c] = k_raw[c] * k_factor;
+    e[c] = expm1f(p.g.data[t * p.g.stride + h * p.keys + c]);
+  }
+  __syncwarp();
+}
+
 /// Fetched where it stands: otherwise the compiler asks for all rows at once, into registers that are not there.
 __device__ __forceinline__ Channel channel_now(const Channel* at) {
 #ifdef LATHE_CUDA_EMULATED

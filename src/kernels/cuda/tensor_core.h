@@ -41,6 +41,27 @@ __device__ __forceinline__ unsigned pack_bf16(float low, float high) {
 #endif
 }
 
+/// The same as f16.
+__device__ __forceinline__ unsigned pack_f16(float low, float high) {
+#ifdef LATHE_CUDA_EMULATED
+  const _Float16 both[2] = {static_cast<_Float16>(low), static_cast<_Float16>(high)};
+  unsigned out;
+  std::memcpy(&out, both, 4);
+  return out;
+#else
+  unsigned out;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(out) : "f"(high), "f"(low));
+  return out;
+#endif
+}
+__device__ __forceinline__ void f16_pair(unsigned two, float& low, float& high) {
+#ifdef LATHE_CUDA_EMULATED
+  low = f16_value(static_cast<uint16_t>(two)), high = f16_value(static_cast<uint16_t>(two >> 16));
+#else
+  asm("{\n.reg .b16 l, h;\nmov.b32 {l, h}, %2;\ncvt.f32.f16 %0, l;\ncvt.f32.f16 %1, h;\n}" : "=f"(low), "=f"(high) : "r"(two));
+#endif
+}
+
 /// Two floats as bf16 numbers; a and b become what is left of them.
 __device__ __forceinline__ unsigned take_bf16(float& a, float& b) {
   const unsigned out = pack_bf16(a, b);

@@ -62,34 +62,12 @@ void gated_norm(const void* params, const LaunchContext& context) {
                     context.stream);
 }
 
-RecurrenceArgs recurrence(const ops::KdaRecurrenceParams& p) {
-  return {.q = planes_of(p.q),
-          .k = planes_of(p.k),
-          .v = planes_of(p.v),
-          .g = rows_of(p.g),
-          .beta = rows_of(p.beta),
-          .entering = p.entering.f32(),
-          .entering_stride = p.entering.step(0),
-          .state_in = p.state_in.i32(),
-          .states = p.states.f32(),
-          .states_stride = p.states.step(0),
-          .state_out = p.state_out.i32(),
-          .batch = batch_of(p.batch, p.q.dim(0)),
-          .o = planes_of(p.o),
-          .pair_m = p.pair_m.present() ? p.pair_m.f32() : nullptr,
-          .pair_h = p.pair_m.present() ? p.pair_h.f32() : nullptr,
-          .pair_m_stride = p.pair_m.present() ? p.pair_m.step(0) : 0,
-          .pair_h_stride = p.pair_m.present() ? p.pair_h.step(0) : 0,
-          .heads = narrow(p.q.dim(1)),
-          .keys = narrow(p.q.dim(2)),
-          .values = narrow(p.v.dim(2))};
-}
 void recurrence_plain(const void* params, const LaunchContext& context) {
-  launch_recurrence_plain(recurrence(as<ops::KdaRecurrenceParams>(params)), context.stream);
+  launch_recurrence_plain(recurrence_of(as<ops::KdaRecurrenceParams>(params)), context.stream);
 }
 template <KdaRung kRung>
 void recurrence_128(const void* params, const LaunchContext& context) {
-  launch_recurrence_128(recurrence(as<ops::KdaRecurrenceParams>(params)), kRung, context.stream);
+  launch_recurrence_128(recurrence_of(as<ops::KdaRecurrenceParams>(params)), kRung, context.stream);
 }
 bool is_128(const void* params) {
   const auto& p = as<ops::KdaRecurrenceParams>(params);

@@ -47,7 +47,7 @@ View place(Problem& b, const Pool& pool, int64_t width, Fill fill) {
 View states_of(Problem& b, const Pool& pool) {
   const std::vector<int64_t> shape = {pool.rows, pool.window.heads, pool.window.keys, pool.window.values};
   const Fill fill = normal(pool.type == DType::kI8 ? 40 : 0.3);
-  return pool.use == Use::kWritten ? b.inout(pool.type, shape, fill) : b.in(pool.type, shape, fill, 4);
+  return pool.use == Use::kWritten ? b.inout(pool.type, shape, fill) : b.in(pool.type, shape, fill, 16);  // rows of codes stay aligned
 }
 View scales_of(Problem& b, Pool pool) {
   if (pool.type != DType::kI8) return {};
@@ -148,6 +148,35 @@ void flush_case(std::vector<Case>& out, const Window& c, const Flush& f) {
                  .exact_counts = false});
 }
 
+void add_flush_cases(std::vector<Case>& out) {
+  const Window base{.name = "flush_128x128", .rows = {1, 1}, .start = {}, .checkpoint = {16, 3}, .heads = 2, .keys = 128, .values = 128};
+  flush_case(out, base, {.entering = DType::kF32, .kept = DType::kF32, .to = {32, 19}});
+  const auto add = [&](const char* name, Window c, const Flush& f) {
+    c.name = name;
+    flush_case(out, c, f);
+  };
+  Window odd{.name = "", .rows = {1, 1, 1, 1}, .start = {}, .checkpoint = {5, 0, 7, 30}, .heads = 3, .keys = 33, .values = 31};
+  add("elsewhere_33x31", odd, {.entering = DType::kF32, .kept = DType::kF32, .to = {9, 1, 8, 30}, .elsewhere = true});
+  odd.formats = kNarrow;
+  add("f16_33x31", odd, {.entering = DType::kF16, .kept = DType::kF16, .to = {9, 1, 8, 30}});
+  add("f16_into_f32", odd, {.entering = DType::kF16, .kept = DType::kF32, .to = {9, 1, 8, 30}, .elsewhere = true});
+  odd.formats = kCodes, odd.fresh = true;
+  add("i8_33x31", odd, {.entering = DType::kI8, .kept = DType::kI8, .to = {9, 1, 8, 30}});
+  add("i8_elsewhere", odd, {.entering = DType::kI8, .kept = DType::kI8, .to = {5, 0, 7, 44}, .elsewhere = true});
+  odd.formats = kFloat, odd.nonfinite = true;
+  add("nonfinite_flush", odd, {.entering = DType::kF32, .kept = DType::kF32, .to = {9, 1, 8, 30}});
+  Window wide{.name = "", .rows = {1, 1, 1}, .start = {}, .checkpoint = {16, 3, 9}, .heads = 2, .keys = 128, .values = 128};
+  wide.formats = kNarrow;
+  add("f16_128x128", wide, {.entering = DType::kF16, .kept = DType::kF16, .to = {31, 3, 10}});
+  add("f16_into_f32_128x128", wide, {.entering = DType::kF16, .kept = DType::kF32, .to = {20, 3, 10}, .elsewhere = true});
+  wide.formats = kCodes;
+  add("i8_128x128", wide, {.entering = DType::kI8, .kept = DType::kI8, .to = {24, 3, 10}});
+  wide.fresh = true;
+  add("i8_fresh_128x128", wide, {.entering = DType::kI8, .kept = DType::kI8, .to = {24, 4, 9}, .elsewhere = true});
+  add("no_sequences", {.name = "", .rows = {}, .start = {}, .checkpoint = {}, .heads = 2, .keys = 16, .values = 16},
+      {.entering = DType::kF32, .kept = DType::kF32, .to = {}});
+}
+
 }  // namespace
 
 void add_replay_cases(std::vector<Case>& out) {
@@ -179,26 +208,23 @@ void add_replay_cases(std::vector<Case>& out) {
   verify_case(out, {.name = "ring_is_full", .rows = {2}, .start = {33}, .checkpoint = {27}, .heads = 2, .keys = 16, .values = 16, .ring = 8});
   verify_case(out,
               {.name = "nonfinite", .rows = {3, 4}, .start = {9, 9}, .checkpoint = {7, 8}, .heads = 2, .keys = 16, .values = 16, .nonfinite = true});
-  verify_case(out, {.name = "all_empty", .rows = {0, 0}, .start = {9, 0}, .checkpoint = {7, 0}, .heads = 2, .keys = 16, .values = 16});
-
-  const Window base{.name = "flush_128x128", .rows = {1, 1}, .start = {}, .checkpoint = {16, 3}, .heads = 2, .keys = 128, .values = 128};
-  flush_case(out, base, {.entering = DType::kF32, .kept = DType::kF32, .to = {32, 19}});
-  const auto add = [&](const char* name, Window c, const Flush& f) {
-    c.name = name;
-    flush_case(out, c, f);
+  const auto head = [&](const char* name, const Formats& formats, std::vector<int32_t> folds) {
+    verify_case(out, {.name = name,
+                      .rows = {6, 1, 0, 9},
+                      .start = {40, 15, 3, 2},
+                      .checkpoint = {19, 0, 3, 2},
+                      .heads = 1,
+                      .keys = 128,
+                      .values = 128,
+                      .formats = formats,
+                      .ring = 32,
+                      .folds = std::move(folds)});
   };
-  Window odd{.name = "", .rows = {1, 1, 1, 1}, .start = {}, .checkpoint = {5, 0, 7, 30}, .heads = 3, .keys = 33, .values = 31};
-  add("elsewhere_33x31", odd, {.entering = DType::kF32, .kept = DType::kF32, .to = {9, 1, 8, 30}, .elsewhere = true});
-  odd.formats = kNarrow;
-  add("f16_33x31", odd, {.entering = DType::kF16, .kept = DType::kF16, .to = {9, 1, 8, 30}});
-  add("f16_into_f32", odd, {.entering = DType::kF16, .kept = DType::kF32, .to = {9, 1, 8, 30}, .elsewhere = true});
-  odd.formats = kCodes, odd.fresh = true;
-  add("i8_33x31", odd, {.entering = DType::kI8, .kept = DType::kI8, .to = {9, 1, 8, 30}});
-  add("i8_elsewhere", odd, {.entering = DType::kI8, .kept = DType::kI8, .to = {5, 0, 7, 44}, .elsewhere = true});
-  odd.formats = kFloat, odd.nonfinite = true;
-  add("nonfinite_flush", odd, {.entering = DType::kF32, .kept = DType::kF32, .to = {9, 1, 8, 30}});
-  add("no_sequences", {.name = "", .rows = {}, .start = {}, .checkpoint = {}, .heads = 2, .keys = 16, .values = 16},
-      {.entering = DType::kF32, .kept = DType::kF32, .to = {}});
+  head("window_128x128", kFloat, {}), head("window_mixed_128x128", kMixed, {});
+  head("window_f16_128x128", kNarrow, {}), head("window_i8_128x128", kCodes, {});
+  head("folds_128x128", kFloat, {3, 8, 14}), head("folds_f16_128x128", kNarrow, {0, 9}), head("folds_i8_128x128", kCodes, {3, 8, 14});
+  verify_case(out, {.name = "all_empty", .rows = {0, 0}, .start = {9, 0}, .checkpoint = {7, 0}, .heads = 2, .keys = 16, .values = 16});
+  add_flush_cases(out);
 }
 
 }  // namespace lathe::ops::cases
