@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 
 namespace lathe::evaluate {
 namespace {
@@ -73,6 +74,21 @@ std::vector<Case> vision_cases(const VisionShape& v, int64_t patches) {
   return out;
 }
 
+/// The ops that see sequences, with one row in each: how a batch decodes. Their states and caches must fit.
+std::vector<Case> decode_cases(const ModelShape& shape, const BenchShapes& shapes) {
+  constexpr std::array<OpId, 7> kOps = {OpId::kShortConv, OpId::kKdaRecurrence, OpId::kKdaVerify, OpId::kKdaFlush,
+                                        OpId::kIndexKeys, OpId::kIndexSelect,   OpId::kMlaAttend};
+  const int64_t state = shape.kda_heads * shape.kda_width * shape.kda_width * 4, latents = kPosition * shape.kv_lora * 2;
+  if (shapes.tokens < 2 || shapes.tokens * (state + latents) > shapes.memory_bytes / 4) return {};
+  std::vector<Case> out;
+  for (Case& item : ops::cases::model_cases(shape, shapes.tokens, shapes.tokens, kPosition, shapes.compute)) {
+    if (std::find(kOps.begin(), kOps.end(), item.op) == kOps.end()) continue;
+    item.name += "_decode";
+    out.push_back(std::move(item));
+  }
+  return out;
+}
+
 }  // namespace
 
 Result<std::vector<BenchCase>> bench_cases(const BenchShapes& shapes) {
@@ -85,7 +101,7 @@ Result<std::vector<BenchCase>> bench_cases(const BenchShapes& shapes) {
   const int64_t experts = std::exchange(shape.experts, fit);
   std::vector<Case> cases = ops::cases::model_cases(shape, shapes.tokens, 1, kPosition, shapes.compute);
   const VisionShape& vision = published ? kPublishedVision : kBuiltinVision;
-  for (std::vector<Case> more : {row_cases(shape, vision, shapes.tokens), vision_cases(vision, shapes.tokens)}) {
+  for (std::vector<Case> more : {decode_cases(shape, shapes), row_cases(shape, vision, shapes.tokens), vision_cases(vision, shapes.tokens)}) {
     cases.insert(cases.end(), more.begin(), more.end());
   }
   std::stable_sort(cases.begin(), cases.end(), [](const Case& a, const Case& b) { return a.op < b.op; });

@@ -160,7 +160,7 @@ Result<std::vector<OpBench>> bench_ops(const BenchOpsOptions& options, Roofs& ro
           const int64_t rows = OpsRun::reference_tokens(bench);
           LATHE_TRY(const auto fewer, bench_cases({.name = shapes, .tokens = rows, .compute = options.compute, .memory_bytes = kReferenceMemory}));
           const auto same = std::find_if(fewer.begin(), fewer.end(), [&](const BenchCase& c) { return c.op == item.op && c.name == item.name; });
-          LATHE_TRY_VOID(run.add_reference(*same, bench));
+          if (same != fewer.end()) LATHE_TRY_VOID(run.add_reference(*same, bench));  // one row alone is no batch
         }
         out.push_back(std::move(bench));
       }

@@ -53,6 +53,22 @@ void allow(const ops::MoeParams& p, const Place&, Cost& c) {
   }
 }
 
+/// A fold inside a window moves the checkpoint for the rows behind it; kda_flush, which moves it in memory, repeats that work.
+void allow(const ops::KdaVerifyParams& p, const Place&, Cost& c) {
+  const int64_t heads = p.q.dim(1), k = p.q.dim(2), v = p.v.dim(2);
+  for (int64_t s = 0; s < p.batch.sequences(); ++s) {
+    const int64_t begin = p.batch.begin.i32()[s], end = p.batch.begin.i32()[s + 1], start = p.batch.start.i32()[s];
+    int64_t checkpoint = p.checkpoint.i32()[s];
+    for (int64_t t = begin; t < end; ++t) {
+      const int64_t folded = start + t - begin - checkpoint;
+      if (p.fold.i32()[t] == 0 || folded == 0) continue;
+      c[Counter::kFlops] += heads * (2 * folded + 4) * k * v;
+      c[Counter::kExponentials] += heads * k;
+      checkpoint += folded;
+    }
+  }
+}
+
 /// Few rows read fn again for every tile of three or four, and blocks have four at least.
 void allow(const ops::MhcInParams& p, const Place&, Cost& c) {
   allow_weights(c, std::max<int64_t>(divide_up(p.streams.dim(0), 2) - 1, 0) * p.fn.bytes());

@@ -9,6 +9,8 @@
 #include <deque>
 #include <random>
 
+#include "harness.h"
+#include "kernels/cpu/cpu_variants.h"
 #include "kernels/ref/reference.h"
 #include "ops/contracts.h"
 
@@ -23,12 +25,43 @@ View f32(std::vector<float>& data, std::initializer_list<int64_t> shape) { retur
 View i32(std::vector<int32_t>& data) { return tensor::make_view(data.data(), DType::kI32, {static_cast<int64_t>(data.size())}); }
 size_t size(int64_t n) { return static_cast<size_t>(n); }
 
+/// The kernels under test.
+std::span<const Variant>& table() {
+  static std::span<const Variant> kernels;
+  return kernels;
+}
+
 template <class Params>
 void run(const Params& p) {
+  static HostRunner runner(1);
   const auto valid = validate(p);
   ASSERT_TRUE(valid.has_value()) << valid.error().message;
-  kernels::ref::run_reference(Params::kId, &p, {});
+  const auto kernel = std::find_if(table().begin(), table().end(), [](const Variant& v) { return v.op == Params::kId; });
+  ASSERT_NE(kernel, table().end());
+  runner.run(*kernel, &p, nullptr);
 }
+
+struct Level {
+  const char* name;
+  bool (*here)();
+  std::span<const Variant> (*variants)();
+};
+bool always() { return true; }
+
+/// The reference, and every level that this machine has.
+class Replays : public testing::TestWithParam<Level> {
+ protected:
+  void SetUp() override {
+    if (!GetParam().here()) GTEST_SKIP() << "this machine has no " << GetParam().name;
+    table() = GetParam().variants();
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Levels, Replays,
+                         testing::Values(Level{"ref", always, kernels::ref::reference_variants},
+                                         Level{"scalar", always, kernels::cpu::scalar_variants},
+                                         Level{"avx2", kernels::cpu::has_avx2, kernels::cpu::avx2_variants},
+                                         Level{"avx512", kernels::cpu::has_avx512, kernels::cpu::avx512_variants}),
+                         [](const auto& level) { return std::string(level.param.name); });
 
 /// The inputs of a sequence, token by token.
 struct Tokens {
@@ -187,7 +220,7 @@ std::vector<float> decode(Replay& replay, Tokens& tokens, int64_t count, uint32_
   return o;
 }
 
-TEST(Replay, EqualsThePlainRecurrenceForEveryPeriodAndPhase) {
+TEST_P(Replays, EqualsThePlainRecurrenceForEveryPeriodAndPhase) {
   constexpr int64_t kCount = 60;
   Tokens tokens(kCount + kWindowMax, 3, 1e-3, 5);
   std::vector<float> last;
@@ -203,7 +236,7 @@ TEST(Replay, EqualsThePlainRecurrenceForEveryPeriodAndPhase) {
   }
 }
 
-TEST(Replay, EveryAcceptedCountOfEveryWindowGivesTheBitsOfSingleSteps) {
+TEST_P(Replays, EveryAcceptedCountOfEveryWindowGivesTheBitsOfSingleSteps) {
   constexpr int64_t kCount = 50;
   Tokens tokens(kCount + kWindowMax, 4, 1e-3, 5);
   for (const Formats& formats : {Formats{}, Formats{DType::kF16, DType::kBF16, DType::kF32}, Formats{DType::kI8, DType::kBF16, DType::kBF16}}) {
@@ -228,7 +261,7 @@ TEST(Replay, EveryAcceptedCountOfEveryWindowGivesTheBitsOfSingleSteps) {
   }
 }
 
-TEST(Replay, StaysWithinTheBudgetOfItsRingOverLongRuns) {
+TEST_P(Replays, StaysWithinTheBudgetOfItsRingOverLongRuns) {
   constexpr int64_t kCount = 1500;
   struct Budget {
     Formats formats;
@@ -253,7 +286,7 @@ TEST(Replay, StaysWithinTheBudgetOfItsRingOverLongRuns) {
   }
 }
 
-TEST(Replay, AReconstructionIsTheFlushAndLeavesTheSlotAlone) {
+TEST_P(Replays, AReconstructionIsTheFlushAndLeavesTheSlotAlone) {
   constexpr int64_t kCount = 40;
   Tokens tokens(kCount + kWindowMax, 6, 1e-3, 5);
   for (const Formats& formats : {Formats{}, Formats{DType::kF16, DType::kBF16, DType::kBF16}, Formats{DType::kI8, DType::kBF16, DType::kF32}}) {
@@ -273,7 +306,7 @@ TEST(Replay, AReconstructionIsTheFlushAndLeavesTheSlotAlone) {
   }
 }
 
-TEST(Replay, ASlotMovesWithItsRowsAndAnOldOneLeavesNothing) {
+TEST_P(Replays, ASlotMovesWithItsRowsAndAnOldOneLeavesNothing) {
   constexpr int64_t kCount = 60;
   Tokens tokens(kCount + kWindowMax, 7, 1e-3, 5);
   const Formats formats{DType::kI8, DType::kBF16, DType::kF32};

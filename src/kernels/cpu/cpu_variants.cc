@@ -16,6 +16,8 @@ using ops::OpId;
       LATHE_VARIANT(OpId::kMoe, name, moe_##level, supports_moe), LATHE_VARIANT(OpId::kShortConv, name, short_conv_##level, supports_short_conv),   \
       LATHE_VARIANT(OpId::kKdaGate, name, kda_gate_##level, supports_all),                                                                          \
       LATHE_VARIANT(OpId::kKdaRecurrence, name, kda_recurrence_##level, supports_all),                                                              \
+      LATHE_VARIANT(OpId::kKdaVerify, name, kda_verify_##level, supports_all),                                                                      \
+      LATHE_VARIANT(OpId::kKdaFlush, name, kda_flush_##level, supports_all),                                                                        \
       LATHE_VARIANT(OpId::kGatedNorm, name, gated_norm_##level, supports_all), LATHE_VARIANT(OpId::kRmsNorm, name, rms_norm_##level, supports_all), \
       LATHE_VARIANT(OpId::kLayerNorm, name, layer_norm_##level, supports_all), LATHE_VARIANT(OpId::kGelu, name, gelu_##level, supports_all),        \
       LATHE_VARIANT(OpId::kSwiglu, name, swiglu_##level, supports_all), LATHE_VARIANT(OpId::kAdd, name, add_##level, supports_all),                 \

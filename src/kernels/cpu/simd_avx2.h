@@ -102,6 +102,7 @@ LATHE_INLINE void store_low16(uint16_t* p, Vi a) {
 /// Half precision of each lane, nearest even, in its low 16 bits.
 LATHE_INLINE Vi float_to_half(Vf a) { return {_mm256_cvtepu16_epi32(_mm256_cvtps_ph(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC))}; }
 /// Bytes with a sign.
+LATHE_INLINE Vi load_bytes(const int8_t* p) { return {_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)))}; }
 LATHE_INLINE Vi load_bytes_first(const int8_t* p, int64_t n) {
   int8_t part[16] = {};
   for (int64_t i = 0; i < n && i < 8; ++i) part[i] = p[i];

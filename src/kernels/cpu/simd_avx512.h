@@ -101,6 +101,7 @@ LATHE_INLINE void store_low16(uint16_t* p, Vi a) { _mm256_storeu_si256(reinterpr
 /// Half precision of each lane, nearest even, in its low 16 bits.
 LATHE_INLINE Vi float_to_half(Vf a) { return {_mm512_cvtepu16_epi32(_mm512_cvtps_ph(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC))}; }
 /// Bytes with a sign.
+LATHE_INLINE Vi load_bytes(const int8_t* p) { return {_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)))}; }
 LATHE_INLINE Vi load_bytes_first(const int8_t* p, int64_t n) { return {_mm512_cvtepi8_epi32(_mm_maskz_loadu_epi8(first_lanes(n), p))}; }
 LATHE_INLINE void store_bytes_first(int8_t* p, Vi a, int64_t n) { _mm512_mask_cvtepi32_storeu_epi8(p, first_lanes(n), a.v); }
 /// Low 16 bits of each lane, packed.

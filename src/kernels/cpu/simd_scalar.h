@@ -131,6 +131,7 @@ LATHE_INLINE Vi load_bytes_first(const int8_t* p, int64_t n) {
   for (int64_t i = 0; i < n && i < 4; ++i) a.v[i] = static_cast<int16_t>(p[i]);
   return a;
 }
+LATHE_INLINE Vi load_bytes(const int8_t* p) { return load_bytes_first(p, 4); }
 LATHE_INLINE void store_bytes_first(int8_t* p, Vi a, int64_t n) {
   for (int64_t i = 0; i < n && i < 4; ++i) p[i] = static_cast<int8_t>(a.v[i]);
 }

@@ -112,7 +112,7 @@ const ModelShape& builtin_shape();
 const ModelShape& published_shape();
 
 /// One benchmark case per op (several for matmul) at the model's sizes: `tokens` rows in `sequences` sequences of equal length that stand at `position`.
-/// Matrices are BF16 or FP8 as the release stores them; latents and index keys BF16. At published sizes a case may need gigabytes (moe 7.3 GB): build one, run it,
+/// Matrices are BF16 or FP8 as the release stores them, and INT8; latents and index keys BF16, INT8 and E4M3; KDA states in all formats. At published sizes a case may need gigabytes (moe 7.3 GB): build one, run it,
 /// drop it.
 std::vector<Case> model_cases(const ModelShape& shape, int64_t tokens, int64_t sequences, int64_t position, Compute compute);
 

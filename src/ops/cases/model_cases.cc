@@ -133,27 +133,36 @@ void add_recurrence(const Add& add, const Setting& c, const char* name, DType st
   });
 }
 
+/// Formats of a replayed state: the state, the ring's keys and values.
+struct Replayed {
+  const char* name;
+  DType state, keys, values;
+};
+
 /// Eight rows since the checkpoint: the middle of a period of 16.
-void add_replay(const Add& add, const Setting& c) {
+void add_replay(const Add& add, const Setting& c, const Replayed& f) {
   const int64_t h = c.m.kda_heads, k = c.m.kda_width, ring = 16 + c.tokens / c.sequences + 1;
   const auto rings = [=](Problem& b) {
-    return ReplayRing{.keys = b.inout(DType::kBF16, {c.sequences, ring, h, k}, normal(0.3)),
-                      .values = b.inout(DType::kF32, {c.sequences, ring, h, k}, normal(0.3)),
+    return ReplayRing{.keys = b.inout(f.keys, {c.sequences, ring, h, k}, normal(0.3)),
+                      .values = b.inout(f.values, {c.sequences, ring, h, k}, normal(0.3)),
                       .decay = b.inout(DType::kF32, {c.sequences, ring, h, k}, uniform(-2, 0))};
   };
+  const auto states = [=](Problem& b) { return b.inout(f.state, {c.sequences, h, k, k}, f.state == DType::kI8 ? uniform(-127, 127) : normal(0.1)); };
+  const auto scales = [=](Problem& b) { return f.state == DType::kI8 ? b.inout(DType::kF32, {c.sequences, h, k}, uniform(1e-3, 3e-3)) : View{}; };
   const auto at = static_cast<int32_t>(c.position);
   const std::vector<int32_t> checkpoint(static_cast<size_t>(c.sequences), std::max(at - 8, 0)), now(static_cast<size_t>(c.sequences), at);
-  add(OpId::kKdaVerify, "heads", [=](Problem& b) {
+  add(OpId::kKdaVerify, f.name, [=](Problem& b) {
     auto& p = b.make<KdaVerifyParams>();
     p.q = b.in(DType::kF32, {c.tokens, h, k}), p.k = b.in(DType::kF32, {c.tokens, h, k}), p.v = b.in(DType::kF32, {c.tokens, h, k});
     p.g = b.in(DType::kF32, {c.tokens, h * k}, uniform(-2, 0)), p.beta = b.in(DType::kF32, {c.tokens, h}, uniform(0, 1));
-    p.states = b.in(DType::kF32, {c.sequences, h, k, k}, normal(0.1)), p.state = b.indices(c.numbered());
+    p.states = states(b), p.states_scales = scales(b), p.state = b.indices(c.numbered());
     p.checkpoint = b.indices(checkpoint), p.slot = b.indices(c.numbered()), p.ring = rings(b), p.batch = b.ragged(c.batch());
+    p.host_checkpoint = p.checkpoint.i32();
     p.fold = b.indices(std::vector<int32_t>(static_cast<size_t>(c.tokens))), p.o = b.out(DType::kF32, {c.tokens, h, k});
   });
-  add(OpId::kKdaFlush, "heads", [=](Problem& b) {
+  add(OpId::kKdaFlush, f.name, [=](Problem& b) {
     auto& p = b.make<KdaFlushParams>();
-    p.states = p.entering = b.inout(DType::kF32, {c.sequences, h, k, k}, normal(0.1)), p.state_in = p.into = b.indices(c.numbered());
+    p.states = p.entering = states(b), p.states_scales = p.entering_scales = scales(b), p.state_in = p.into = b.indices(c.numbered());
     p.checkpoint = b.indices(checkpoint), p.to = b.indices(now), p.slot = b.indices(c.numbered()), p.ring = rings(b);
     p.folded_max = std::min(at, 8);
   });
@@ -176,7 +185,9 @@ void add_kda(const Add& add, const Setting& c) {
   add_recurrence(add, c, "heads", DType::kF32);
   add_recurrence(add, c, "f16_heads", DType::kF16);
   add_recurrence(add, c, "int8_heads", DType::kI8);
-  add_replay(add, c);
+  add_replay(add, c, {"heads", DType::kF32, DType::kBF16, DType::kF32});
+  add_replay(add, c, {"f16_heads", DType::kF16, DType::kBF16, DType::kBF16});
+  add_replay(add, c, {"int8_heads", DType::kI8, DType::kBF16, DType::kBF16});
   add(OpId::kGatedNorm, "heads", [=](Problem& b) {
     auto& p = b.make<GatedNormParams>();
     p.o = b.in(DType::kF32, {c.tokens, h, k}), p.gate = b.in(DType::kF32, {c.tokens, h * k}), p.weight = b.in(DType::kBF16, {k}), p.eps = 1e-5f;
@@ -200,62 +211,77 @@ Selection first_pools(Problem& b, const Setting& c) {
   return {.pools = b.indices(pools, {c.tokens, c.m.pools}), .tail_begin = {}, .kpool = static_cast<int32_t>(c.m.kpool)};
 }
 
-void add_index(const Add& add, const Setting& c) {
-  add(OpId::kWriteLatents, "latents", [c](Problem& b) {
+/// Latents and index keys in one format, and what its cases are called.
+struct Rows {
+  DType dtype;
+  const char *latents, *keys, *pools, *heads;
+};
+constexpr Rows kRows[] = {{DType::kBF16, "latents", "keys", "pools", "heads"},
+                          {DType::kI8, "int8_latents", "int8_keys", "int8_pools", "int8_heads"},
+                          {DType::kF8E4M3, "fp8_latents", "fp8_keys", "fp8_pools", "fp8_heads"}};
+
+void add_index(const Add& add, const Setting& c, const Rows& f) {
+  add(OpId::kWriteLatents, f.latents, [c, f](Problem& b) {
     auto& p = b.make<WriteLatentsParams>();
     p.x = b.in(DType::kF32, {c.tokens, c.m.kv_lora}),
-    p.pool = b.paged({.dtype = DType::kBF16, .width = c.m.kv_lora, .sequences = c.sequences, .rows = c.end(), .block_rows = 64, .written = true}),
+    p.pool = b.paged({.dtype = f.dtype, .width = c.m.kv_lora, .sequences = c.sequences, .rows = c.end(), .block_rows = 64, .written = true}),
     p.batch = b.ragged(c.batch());
   });
-  add(OpId::kIndexKeys, "keys", [c](Problem& b) {
+  add(OpId::kIndexKeys, f.keys, [c, f](Problem& b) {
     auto& p = b.make<IndexKeysParams>();
     const int64_t dx = c.m.index_width;
     p.k = b.in(DType::kF32, {c.tokens, dx}), p.gate = b.in(DType::kF32, {c.tokens, dx});
     p.norm_weight = b.in(DType::kBF16, {dx}), p.norm_bias = b.in(DType::kBF16, {dx}), p.eps = 1e-6f, p.ape = b.in(DType::kBF16, {c.m.kpool, dx});
     p.ring = b.inout(DType::kF32, {c.sequences, 2 * c.m.kpool, 2, dx}), p.slot = b.indices(c.numbered());
-    p.keys =
-        b.paged({.dtype = DType::kBF16, .width = dx, .sequences = c.sequences, .rows = c.end() / c.m.kpool + 1, .block_rows = 16, .written = true}),
+    p.keys = b.paged({.dtype = f.dtype, .width = dx, .sequences = c.sequences, .rows = c.end() / c.m.kpool + 1, .block_rows = 16, .written = true}),
     p.batch = b.ragged(c.batch());
   });
-  add(OpId::kIndexSelect, "pools", [c](Problem& b) {
+  add(OpId::kIndexSelect, f.pools, [c, f](Problem& b) {
     auto& p = b.make<IndexSelectParams>();
     p.q = b.in(DType::kF32, {c.tokens, c.m.index_heads, c.m.index_width}), p.weights = b.in(DType::kF32, {c.tokens, c.m.index_heads});
-    p.keys = b.paged({.dtype = DType::kBF16, .width = c.m.index_width, .sequences = c.sequences, .rows = c.end() / c.m.kpool + 1, .block_rows = 16}),
+    p.keys = b.paged({.dtype = f.dtype, .width = c.m.index_width, .sequences = c.sequences, .rows = c.end() / c.m.kpool + 1, .block_rows = 16}),
     p.batch = b.ragged(c.batch());
     p.kpool = static_cast<int32_t>(c.m.kpool), p.selection = b.out(DType::kI32, {c.tokens, c.m.pools});
   });
 }
 
-void add_mla(const Add& add, const Setting& c) {
+KvB kv_b(Problem& b, const ModelShape& m) {
+  return {.matrix = b.matrix(kBF16Weights, m.heads * (m.nope + m.value), m.kv_lora),
+          .nope = static_cast<int32_t>(m.nope),
+          .value = static_cast<int32_t>(m.value)};
+}
+
+void add_attention(const Add& add, const Setting& c, const Rows& f) {
   const ModelShape& m = c.m;
-  const auto kv_b = [m](Problem& b) {
-    return KvB{.matrix = b.matrix(kBF16Weights, m.heads * (m.nope + m.value), m.kv_lora),
-               .nope = static_cast<int32_t>(m.nope),
-               .value = static_cast<int32_t>(m.value)};
+  const auto latents = [=](Problem& b) {
+    return b.paged({.dtype = f.dtype, .width = m.kv_lora, .sequences = c.sequences, .rows = c.end(), .block_rows = 64});
   };
-  add(OpId::kMlaAbsorb, "heads", [=](Problem& b) {
-    auto& p = b.make<MlaAbsorbParams>();
-    p.q = b.in(DType::kF32, {c.tokens, m.heads, m.nope}), p.kv_b = kv_b(b), p.compute = c.compute,
+  const auto scale = static_cast<float>(1 / std::sqrt(static_cast<double>(m.nope)));
+  add(OpId::kMlaAttend, f.latents, [=](Problem& b) {
+    auto& p = b.make<MlaAttendParams>();
+    p.q = b.in(DType::kF32, {c.tokens, m.heads, m.kv_lora}), p.latents = latents(b);
+    p.selection = first_pools(b, c), p.batch = b.ragged(c.batch()), p.scale = scale;
     p.out = b.out(DType::kF32, {c.tokens, m.heads, m.kv_lora});
   });
-  add(OpId::kMlaAttend, "latents", [=](Problem& b) {
-    auto& p = b.make<MlaAttendParams>();
-    p.q = b.in(DType::kF32, {c.tokens, m.heads, m.kv_lora}),
-    p.latents = b.paged({.dtype = DType::kBF16, .width = m.kv_lora, .sequences = c.sequences, .rows = c.end(), .block_rows = 64});
-    p.selection = first_pools(b, c), p.batch = b.ragged(c.batch()), p.scale = static_cast<float>(1 / std::sqrt(static_cast<double>(m.nope)));
+  add(OpId::kMlaExpanded, f.heads, [=](Problem& b) {
+    auto& p = b.make<MlaExpandedParams>();
+    p.q = b.in(DType::kF32, {c.tokens, m.heads, m.nope}), p.kv_b = kv_b(b, m), p.latents = latents(b);
+    p.selection = first_pools(b, c), p.batch = b.ragged(c.batch()), p.scale = scale;
+    p.compute = c.compute, p.out = b.out(DType::kF32, {c.tokens, m.heads, m.value});
+  });
+}
+
+void add_mla(const Add& add, const Setting& c) {
+  const ModelShape& m = c.m;
+  add(OpId::kMlaAbsorb, "heads", [=](Problem& b) {
+    auto& p = b.make<MlaAbsorbParams>();
+    p.q = b.in(DType::kF32, {c.tokens, m.heads, m.nope}), p.kv_b = kv_b(b, m), p.compute = c.compute,
     p.out = b.out(DType::kF32, {c.tokens, m.heads, m.kv_lora});
   });
   add(OpId::kMlaUnabsorb, "heads", [=](Problem& b) {
     auto& p = b.make<MlaUnabsorbParams>();
-    p.z = b.in(DType::kF32, {c.tokens, m.heads, m.kv_lora}), p.kv_b = kv_b(b), p.compute = c.compute,
+    p.z = b.in(DType::kF32, {c.tokens, m.heads, m.kv_lora}), p.kv_b = kv_b(b, m), p.compute = c.compute,
     p.out = b.out(DType::kF32, {c.tokens, m.heads, m.value});
-  });
-  add(OpId::kMlaExpanded, "heads", [=](Problem& b) {
-    auto& p = b.make<MlaExpandedParams>();
-    p.q = b.in(DType::kF32, {c.tokens, m.heads, m.nope}), p.kv_b = kv_b(b),
-    p.latents = b.paged({.dtype = DType::kBF16, .width = m.kv_lora, .sequences = c.sequences, .rows = c.end(), .block_rows = 64});
-    p.selection = first_pools(b, c), p.batch = b.ragged(c.batch()), p.scale = static_cast<float>(1 / std::sqrt(static_cast<double>(m.nope)));
-    p.compute = c.compute, p.out = b.out(DType::kF32, {c.tokens, m.heads, m.value});
   });
 }
 
@@ -369,7 +395,10 @@ std::vector<Case> model_cases(const ModelShape& shape, int64_t tokens, int64_t s
   add_rows(add, setting);
   add_products(add, setting);
   add_kda(add, setting);
-  add_index(add, setting);
+  for (const Rows& rows : kRows) {
+    add_index(add, setting, rows);
+    add_attention(add, setting, rows);
+  }
   add_mla(add, setting);
   add_route(add, setting);
   add_moe(add, setting, "experts", kFp8Weights);
