@@ -74,7 +74,8 @@ TEST(CacheFormats, OthersThanAFamilyTakesAreRefused) {
   EXPECT_TRUE(check_cache_formats(kExactCaches).has_value());
   CacheFormats formats = kFastCaches;
   formats.state = DType::kBF16;
-  EXPECT_EQ(check_cache_formats(formats).error().message, "cache family 'state' as bf16: expected fp32, fp16, fp32+replay, fp16+replay or int8+replay");
+  EXPECT_EQ(check_cache_formats(formats).error().message,
+            "cache family 'state' as bf16: expected fp32, fp16, fp32+replay, fp16+replay or int8+replay");
   formats = kFastCaches;
   formats.latent = DType::kF16;
   EXPECT_FALSE(check_cache_formats(formats).has_value());

@@ -183,9 +183,6 @@ void add_replay_cases(std::vector<Case>& out) {
   verify_case(
       out, {.name = "decode_128x128", .rows = {1, 1, 1}, .start = {20, 16, 31}, .checkpoint = {16, 16, 16}, .heads = 2, .keys = 128, .values = 128});
   verify_case(out, {.name = "window_24x40", .rows = {5, 0, 3}, .start = {9, 4, 0}, .checkpoint = {3, 0, 0}, .heads = 3, .keys = 24, .values = 40});
-  verify_case(
-      out,
-      {.name = "window_128x128", .rows = {8, 2}, .start = {13, 6}, .checkpoint = {8, 0}, .heads = 1, .keys = 128, .values = 128, .formats = kMixed});
   verify_case(out, {.name = "fresh_5x7", .rows = {4}, .start = {0}, .checkpoint = {0}, .heads = 1, .keys = 5, .values = 7, .fresh = true});
   verify_case(
       out,
