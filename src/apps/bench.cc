@@ -244,11 +244,22 @@ std::vector<std::string> engine_flags(const config::Settings& settings) {
   return out;
 }
 
+Result<void> check_rival_flags(const BenchOptions& options) {
+  const bool programs = !options.llama_bench.empty() || !options.gguf.empty() || !options.rival_arguments.empty();
+  if (!options.server.empty() && programs)
+    return err(Code::kInvalidArgument, "--server is a rival that runs already: expected it without --llama-bench, --gguf and --rival-args");
+  if (options.server.empty() && (options.llama_bench.empty() || options.gguf.empty()))
+    return err(Code::kInvalidArgument, "bench rival needs a rival: expected --server, or --llama-bench and --gguf");
+  return {};
+}
+
 Result<int> bench_rival_verb(const config::Settings& settings, const BenchOptions& options) {
+  LATHE_TRY_VOID(check_rival_flags(options));
   const Circumstances where;
   LATHE_TRY(const engine::EngineOptions engine, engine_options(settings));
   evaluate::BenchRivalOptions bench{.llama_bench = options.llama_bench,
                                     .gguf = options.gguf,
+                                    .server = options.server,
                                     .rival_arguments = evaluate::split_words(options.rival_arguments),
                                     .ours = {.name = "lathe " + engine.model, .program = "/proc/self/exe", .arguments = engine_flags(settings)},
                                     .prompts = {},
@@ -268,7 +279,7 @@ Result<int> bench_rival_verb(const config::Settings& settings, const BenchOption
     return 0;
   }
   Json report = where.report("rival", settings);
-  report.set("gguf", options.gguf);
+  report.set(options.server.empty() ? "gguf" : "server", options.server.empty() ? options.gguf : options.server);
   append(report, evaluate::ab_json(result.arms, result.bench));
   report.set("not_compared", Json::Array(result.not_compared.begin(), result.not_compared.end()));
   print(report.dump({.key_separator = ": ", .indent = 1}) + "\n");

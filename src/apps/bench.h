@@ -36,6 +36,7 @@ struct BenchOptions {
 
   std::string llama_bench;      ///< rival: the program
   std::string gguf;             ///< rival: its weights
+  std::string server;           ///< rival: or the URL of a server
   std::string rival_arguments;  ///< rival: more flags for it
 
   MakeSliceOptions slice;  ///< make-slice

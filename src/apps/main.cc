@@ -271,10 +271,13 @@ void add_bench(CLI::App& app, CommandLine& line) {
   add_pairs(ab);
   CLI::App* rival =
       add("rival", "This engine and a llama.cpp build in pairs, on the same weights: how many times faster B, this engine, is.", Positional::kModel);
-  rival->add_option("--llama-bench", bench.llama_bench, "llama-bench; llama-batched-bench beside it decodes several sequences.")
-      ->required()
-      ->type_name("PATH");
-  rival->add_option("--gguf", bench.gguf, "The same weights for it, as `lathe export --gguf` writes them.")->required()->type_name("FILE");
+  rival->add_option("--llama-bench", bench.llama_bench, "llama-bench; llama-batched-bench beside it decodes several sequences.")->type_name("PATH");
+  rival->add_option("--gguf", bench.gguf, "The same weights for it, as `lathe export --gguf` writes them.")->type_name("FILE");
+  rival
+      ->add_option("--server", bench.server,
+                   "Or a llama-server that runs already, with the same weights, as many threads, a slot for each sequence (-np) and no other work: "
+                   "http://127.0.0.1:8080.")
+      ->type_name("URL");
   rival->add_option("--rival-args", bench.rival_arguments, "More flags for it, as one word: '-fa 1'.")->type_name("FLAGS")->default_str("");
   add_lengths(rival);
   add_pairs(rival);

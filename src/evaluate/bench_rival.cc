@@ -4,9 +4,13 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <functional>
+#include <iterator>
 
 #include "base/file.h"
+#include "evaluate/bench_rival_server.h"
 #include "evaluate/process.h"
+#include "ops/cases/problem.h"
 
 namespace lathe::evaluate {
 namespace {
@@ -127,20 +131,68 @@ Result<BenchFigures> batched_bench_figures(const std::string& output) {
   return out;
 }
 
-Result<RivalBench> bench_rival(const BenchRivalOptions& options, base::FunctionRef<void(int, int)> progress) {
+namespace {
+
+/// What of the lengths and batches the server has room for.
+void fit_to_server(RivalServer& server, std::vector<std::string>& not_compared) {
+  const auto too_long = [&](int64_t tokens) { return tokens + 1 > server.context; };
+  const auto drop = [&](std::vector<int64_t>& values, auto unfit, const std::string& figure, const std::string& why) {
+    std::vector<int64_t> dropped;
+    std::copy_if(values.begin(), values.end(), std::back_inserter(dropped), unfit);
+    std::erase_if(values, unfit);
+    if (!dropped.empty()) not_compared.push_back(fmt::format("{} {}: {}", figure, list(dropped), why));
+  };
+  drop(server.prompts, too_long, "prefill", fmt::format("the server's sequences have {} tokens", server.context));
+  drop(
+      server.batches, [&](int64_t batch) { return server.decode_context + decode_answer(batch) > server.context; }, "decode",
+      fmt::format("the server's sequences have {} tokens, too few behind {}", server.context, server.decode_context));
+  drop(server.batches, [&](int64_t batch) { return batch > server.slots; }, "decode", fmt::format("the server answers {} at a time", server.slots));
+}
+
+/// The rival's side of a pair, and what it is asked for.
+struct Rival {
+  std::vector<int64_t> prompts, batches;
+  std::function<Result<BenchFigures>(ArmRun&)> run;
+};
+
+Result<Rival> server_rival(const BenchRivalOptions& options, RivalBench& out) {
+  RivalServer server;
+  server.prompts = options.prompts;
+  server.batches = options.batches;
+  server.decode_context = options.decode_context;
+  server.samples = options.samples;
+  LATHE_TRY(server.url, net::parse_http_url(options.server));
+  LATHE_TRY_VOID(ask_server(server));
+  fit_to_server(server, out.not_compared);
+  out.arms.a = {.name = options.server, .program = options.server, .arguments = {}};
+  const uint64_t draw = options.pairs.seed;
+  const auto run = [server, draw](ArmRun& one) { return run_server(server, ops::cases::mix(draw ^ static_cast<uint64_t>(one.order + 1)), one); };
+  return Rival{.prompts = server.prompts, .batches = server.batches, .run = run};
+}
+
+Result<Rival> program_rival(const BenchRivalOptions& options, RivalBench& out) {
   LATHE_TRY_VOID(check_rival(options));
-  RivalBench out;
   const Commands commands = commands_of(options, out.not_compared);
-  if (commands.batches.empty())
-    return err(Code::kFailedPrecondition, "no batch of {} can be compared: {}", list(options.batches), fmt::join(out.not_compared, "; "));
   out.arms.a = {.name = options.llama_bench, .program = options.llama_bench, .arguments = options.rival_arguments};
+  return Rival{.prompts = options.prompts, .batches = commands.batches, .run = [commands](ArmRun& one) { return run_rival(commands, one); }};
+}
+
+}  // namespace
+
+Result<RivalBench> bench_rival(const BenchRivalOptions& options, base::FunctionRef<void(int, int)> progress) {
+  RivalBench out;
+  LATHE_TRY(const Rival rival, options.server.empty() ? program_rival(options, out) : server_rival(options, out));
+  if (rival.batches.empty() || rival.prompts.empty()) {
+    return err(Code::kFailedPrecondition, "nothing of prompts {} and batches {} can be compared: {}", list(options.prompts), list(options.batches),
+               fmt::join(out.not_compared, "; "));
+  }
   out.arms.b = options.ours;
   out.arms.pairs = options.pairs.pairs;
   out.arms.seed = options.pairs.seed;
   out.arms.common = {"--samples", std::to_string(options.samples), "--decode-context", std::to_string(options.decode_context)};
-  out.arms.common.insert(out.arms.common.end(), {"--prompt", list(options.prompts), "--batch", list(commands.batches)});
+  out.arms.common.insert(out.arms.common.end(), {"--prompt", list(rival.prompts), "--batch", list(rival.batches)});
   LATHE_TRY_VOID(check_arm(options.ours, out.arms.common));
-  const auto run = [&](ArmRun& one) { return one.is_b ? run_arm(options.ours, out.arms.common, one) : run_rival(commands, one); };
+  const auto run = [&](ArmRun& one) { return one.is_b ? run_arm(options.ours, out.arms.common, one) : rival.run(one); };
   LATHE_TRY(out.bench, bench_pairs(options.pairs, run, progress));
   return out;
 }

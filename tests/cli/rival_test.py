@@ -3,11 +3,14 @@
 Usage: rival_test.py LATHE SOURCE
 """
 
+import http.server
 import json
 import os
 import re
 import stat
 import sys
+import threading
+import time
 import unittest
 
 import clilib
@@ -38,6 +41,101 @@ else:
         tests.append({"n_prompt": 0, "n_gen": int(value("-n")), "avg_ts": 10.0})
     print(json.dumps(tests))
 """
+
+
+class LlamaServer(http.server.BaseHTTPRequestHandler):
+    """Reads 1,000 tokens a second, by its own account, and writes one each 5 ms."""
+
+    protocol_version = "HTTP/1.1"
+    props = {"total_slots": 4, "default_generation_settings": {"n_ctx": 256}}
+    asked = []
+    broken = ""
+
+    def log_message(self, *_):
+        pass
+
+    def answer(self, value, status=200):
+        body = value if isinstance(value, bytes) else json.dumps(value).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def do_GET(self):
+        if self.broken == self.path:
+            self.answer({"error": "loading"}, 503)
+        elif self.path == "/props":
+            self.answer(self.props)
+        elif self.path == "/v1/models":
+            self.answer({"data": [{"id": "x", "meta": {"n_vocab": 100}}]})
+        else:
+            self.answer({"status": "ok"})
+
+    def do_POST(self):
+        request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.asked.append(request)
+        prompt = len(request["prompt"])
+        if self.broken == "short":
+            prompt -= 1
+        if not request["stream"]:
+            self.answer({"content": "", "timings": {"prompt_n": prompt, "prompt_ms": float(prompt)}})
+            return
+        self.send_response(200)
+        self.send_header("Connection", "close")
+        self.end_headers()
+        for i in range(request["n_predict"]):
+            time.sleep(0.005)
+            self.wfile.write(f'data: {{"index":0,"content":"a{i}","stop":false}}\n\n'.encode())
+        self.wfile.write(b'data: {"content":"","stop":true}\n\n' if self.broken != "stream" else b"data: broken\n\n")
+
+
+class RivalServer(clilib.Case):
+    SMALL = ["--prompt", "8,16", "--decode-context", "8", "--samples", "1", "--pairs", "2", "-t", "1"]
+
+    def setUp(self):
+        self.handler = type("Handler", (LlamaServer,), {"asked": []})
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), self.handler)
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        self.url = f"http://127.0.0.1:{self.server.server_port}"
+
+    def tearDown(self):
+        self.server.shutdown()
+        self.server.server_close()
+
+    def test_pairs(self):
+        report = self.lathe.json("bench", "rival", "--server", self.url, *self.SMALL, "--batch", "1,3,8", "--json")
+        rates = {metric["name"]: metric["a"] for metric in report["metrics"]}
+        self.assertEqual(list(rates), ["decode 1", "decode 3", "prefill 16", "prefill 8"])
+        for name in ("prefill 8", "prefill 16"):
+            for rate in rates[name]:
+                self.assertAlmostEqual(rate, 1000)
+        for name, sequences in (("decode 1", 1), ("decode 3", 3)):
+            for rate in rates[name]:
+                self.assertTrue(sequences * 10 < rate < sequences * 210, rates)
+        self.assertEqual((report["server"], report["not_compared"]), (self.url, ["decode 8: the server answers 4 at a time"]))
+        asked = self.handler.asked
+        self.assertEqual(sorted((len(r["prompt"]), r["n_predict"]) for r in asked), sorted(2 * [(8, 1), (16, 1), (8, 34), (8, 38), (8, 38), (8, 38)]))
+        self.assertTrue(all(r["ignore_eos"] and not r["cache_prompt"] and min(r["prompt"]) > 0 and max(r["prompt"]) < 100 for r in asked))
+        self.assertEqual(len({json.dumps(r["prompt"]) for r in asked}), len(asked), "a prompt was sent twice")
+
+    def refuse(self, code, words, *arguments):
+        done = self.lathe.run("bench", "rival", *arguments)
+        said = done.stderr.decode()
+        self.assertEqual((done.returncode, done.stdout), (code, b""), said)
+        for word in ["error: ", *words]:
+            self.assertIn(word, said.rstrip("\n").rpartition("\n")[2])
+
+    def test_refused(self):
+        self.refuse(USAGE, ["--server"], *self.SMALL)
+        self.refuse(USAGE, ["--server", "--gguf"], "--server", self.url, "--gguf", "x")
+        self.refuse(USAGE, ["https://x", "http://HOST"], "--server", "https://x", *self.SMALL)
+        self.refuse(FAILURE, ["127.0.0.1:1"], "--server", "http://127.0.0.1:1", *self.SMALL)
+        self.refuse(FAILURE, ["decode 1", "256 tokens"], "--server", self.url, "--prompt", "8", "--decode-context", "250", "--batch", "1")
+        for broken, words in [("/health", ["/health", "503", "loading"]), ("/props", ["/props", "503"]), ("short", ["7 tokens", "prompt of 8"]), ("stream", ["/completion"])]:
+            self.handler.broken = broken
+            self.refuse(FAILURE, words, "--server", self.url, *self.SMALL, "--batch", "1")
+        self.handler.broken, self.handler.props = "", {"total_slots": 4}
+        self.refuse(FAILURE, ["/props", "n_ctx"], "--server", self.url, *self.SMALL, "--batch", "1")
 
 
 class Rival(clilib.Case):
