@@ -51,12 +51,13 @@ class HeadRing {
 /// Moves the state from `begin` to `end` by the ring's entries; decay: that of the last one. f32, not yet rounded to a narrower format.
 void fold(HeadState& state, const HeadRing& ring, int64_t begin, int64_t end, const std::vector<float>& decay) {
   for (int64_t c = 0; c < state.keys(); ++c) {
-    const double loss = std::expm1(static_cast<double>(decay[size(c)]));
+    const auto g = static_cast<double>(decay[size(c)]);
+    const double loss = std::expm1(g), grown = std::exp(g);  // not 1 + loss: entries as large as e^80 meet it
     for (int64_t j = 0; j < state.width(); ++j) {
       double added = 0;
       for (int64_t p = begin; p < end; ++p) added += ring.key(p, c) * ring.value(p, j);
       const auto s = static_cast<double>(state.at(c, j));
-      state.at(c, j) = static_cast<float>(s + loss * s + (1.0 + loss) * added);
+      state.at(c, j) = static_cast<float>(s + loss * s + grown * added);
     }
   }
 }

@@ -26,7 +26,8 @@ struct Window {
   int64_t ring = 16;
   std::vector<int32_t> folds{};  ///< rows of the step that stand at a checkpoint
   bool nonfinite = false;
-  bool fresh = false;  ///< sequences have no state yet
+  bool fresh = false;   ///< sequences have no state yet
+  bool strong = false;  ///< the ring's decays are near −60, and its keys have grown by as much
 };
 
 enum class Use : uint8_t { kRead, kWritten };
@@ -55,15 +56,15 @@ View scales_of(Problem& b, Pool pool) {
   return place(b, pool, pool.window.values, uniform(0.004, 0.01));
 }
 
-/// Rings as some tokens with decays down to −2 left them.
+/// Rings as some tokens left them, with decays down to −2 or near −60.
 ReplayRing ring_of(Problem& b, const Window& c, Use use) {
   const auto slots = static_cast<int64_t>(c.rows.size()) + 1;
   const auto make = [&](DType type, const std::vector<int64_t>& shape, Fill fill) {
     return use == Use::kWritten ? b.inout(type, shape, fill) : b.in(type, shape, fill, 6);
   };
-  return {.keys = make(c.formats.keys, {slots, c.ring, c.heads, c.keys}, normal(0.3)),
+  return {.keys = make(c.formats.keys, {slots, c.ring, c.heads, c.keys}, normal(c.strong ? 3e25 : 0.3)),
           .values = make(c.formats.values, {slots, c.ring, c.heads, c.values}, normal(0.5)),
-          .decay = make(DType::kF32, {slots, c.ring - 1, c.heads, c.keys}, uniform(-2, 0))};
+          .decay = make(DType::kF32, {slots, c.ring - 1, c.heads, c.keys}, c.strong ? uniform(-61, -59) : uniform(-2, 0))};
 }
 
 std::vector<int32_t> backwards(size_t count) {
@@ -163,7 +164,9 @@ void add_flush_cases(std::vector<Case>& out) {
   odd.formats = kCodes, odd.fresh = true;
   add("i8_33x31", odd, {.entering = DType::kI8, .kept = DType::kI8, .to = {9, 1, 8, 30}});
   add("i8_elsewhere", odd, {.entering = DType::kI8, .kept = DType::kI8, .to = {5, 0, 7, 44}, .elsewhere = true});
-  odd.formats = kFloat, odd.nonfinite = true;
+  odd.formats = kFloat, odd.strong = true;
+  add("strong_decay", odd, {.entering = DType::kF32, .kept = DType::kF32, .to = {9, 1, 8, 30}});
+  odd.strong = false, odd.nonfinite = true;
   add("nonfinite_flush", odd, {.entering = DType::kF32, .kept = DType::kF32, .to = {9, 1, 8, 30}});
   Window wide{.name = "", .rows = {1, 1, 1}, .start = {}, .checkpoint = {16, 3, 9}, .heads = 2, .keys = 128, .values = 128};
   wide.formats = kNarrow;
@@ -205,6 +208,15 @@ void add_replay_cases(std::vector<Case>& out) {
                     .values = 24,
                     .formats = kCodes,
                     .folds = {3, 6}});
+  verify_case(out, {.name = "folds_strong_decay_16x24",
+                    .rows = {3, 2},
+                    .start = {19, 12},
+                    .checkpoint = {8, 5},
+                    .heads = 2,
+                    .keys = 16,
+                    .values = 24,
+                    .folds = {1, 4},
+                    .strong = true});
   verify_case(out, {.name = "ring_is_full", .rows = {2}, .start = {33}, .checkpoint = {27}, .heads = 2, .keys = 16, .values = 16, .ring = 8});
   verify_case(out,
               {.name = "nonfinite", .rows = {3, 4}, .start = {9, 9}, .checkpoint = {7, 8}, .heads = 2, .keys = 16, .values = 16, .nonfinite = true});
