@@ -31,6 +31,7 @@ struct Family {
   int64_t tokens_per_unit = 1;  ///< kpool for pools
   std::vector<Plane> planes;
   bool candidates = false;  ///< rows_per_unit candidate states, of which a sequence's cursor names the current one; the others hold no history
+  bool trails = false;      ///< its state stands at the sequence's mark, not at its length: what lies between is in other planes of the family
   tensor::Shard shard;      ///< what of the whole family this rank holds
   int32_t owner = -1;       ///< rank that keeps this layer under Layer Split; −1: every rank
   uint32_t layout_version = 1;

@@ -40,6 +40,11 @@ Result<void> check_lengths(const Snapshot& snapshot, const StoreOptions& options
     return err(Code::kDataLoss, "snapshot of {} tokens with {} draft entries: expected at least 0 tokens and no more draft entries than tokens",
                snapshot.length, snapshot.draft_length);
   }
+  const StateMark& mark = snapshot.mark;
+  if (mark.origin < 0 || mark.origin > mark.position || mark.position > snapshot.length) {
+    return err(Code::kDataLoss, "snapshot of {} tokens with states of {} tokens, {} of them from a prompt: expected at most as many, in this order",
+               snapshot.length, mark.position, mark.origin);
+  }
   if (snapshot.length > options.blocks * options.block_tokens) {
     return err(Code::kResourceExhausted, "snapshot of {} tokens: the store holds {} blocks of {} tokens", snapshot.length, options.blocks,
                options.block_tokens);
@@ -143,10 +148,11 @@ void Store::clear_slot(int32_t slot) {
   }
 }
 
-Result<SequenceId> Store::open() {
+Result<SequenceId> Store::open(uint64_t request) {
   if (free_slots_.empty()) return err(Code::kResourceExhausted, "all {} cache slots are in use", options_.slots);
   Sequence sequence;
   sequence.blocks.reserve(static_cast<size_t>(ceil_div(options_.blocks, options_.slots)));  // an even share: decoding allocates nothing
+  sequence.mark.request = request;
   sequence.slot = free_slots_.back();
   free_slots_.pop_back();
   ++slot_generation_[static_cast<size_t>(sequence.slot)];
@@ -220,7 +226,7 @@ std::vector<Store::RowRun> Store::settled_rows(const Sequence& sequence, const S
 Result<Snapshot> Store::snapshot(SequenceId id) const {
   const Sequence& sequence = at(id);
   if (sequence.pending >= 0) return err(Code::kFailedPrecondition, "snapshot of sequence {}: its step is uncommitted", id.value);
-  Snapshot out{.length = sequence.length, .draft_length = sequence.draft_length, .parts = {}};
+  Snapshot out{.length = sequence.length, .draft_length = sequence.draft_length, .mark = sequence.mark, .parts = {}};
   for (const Segment& segment : segments_) {
     const LayerFamily& layer_family = families_[segment.family];
     if (segment.plane == 0) {
@@ -249,6 +255,7 @@ Result<SequenceId> Store::open_for(const Snapshot& snapshot) {
   }
   sequence.length = snapshot.length;
   sequence.draft_length = snapshot.draft_length;
+  sequence.mark = snapshot.mark;
   return id;
 }
 
@@ -313,7 +320,8 @@ Result<SequenceId> Store::restore(const Snapshot& snapshot) {
 Result<SequenceId> Store::copy(SequenceId id) {
   const Sequence source = at(id);
   if (source.pending >= 0) return err(Code::kFailedPrecondition, "copy of sequence {}: its step is uncommitted", id.value);
-  LATHE_TRY(const SequenceId copied, open_for(Snapshot{.length = source.length, .draft_length = source.draft_length, .parts = {}}));
+  LATHE_TRY(const SequenceId copied,
+            open_for(Snapshot{.length = source.length, .draft_length = source.draft_length, .mark = source.mark, .parts = {}}));
   const Sequence& target = at(copied);
   for (const Segment& segment : segments_) {
     const int64_t row_bytes = families_[segment.family].family.planes[segment.plane].row_bytes();
@@ -331,6 +339,10 @@ Result<std::vector<std::byte>> Store::materialise(SequenceId id, int32_t layer, 
   const Segment* segment = find(layer, family, static_cast<size_t>(plane));
   if (segment == nullptr) return err(Code::kNotFound, "no plane {} of family '{}' in layer {}", plane, family, layer);
   if (families_[segment->family].family.unit != Unit::kSequence) return err(Code::kInvalidArgument, "family '{}' is no state", family);
+  if (families_[segment->family].family.trails && sequence.mark.position != sequence.length) {
+    return err(Code::kFailedPrecondition, "family '{}' of layer {}: its state stands at {} of {} tokens, expected a prefix snapshot", family, layer,
+               sequence.mark.position, sequence.length);
+  }
   const int64_t row_bytes = families_[segment->family].family.planes[segment->plane].row_bytes();
   const RowRun run = settled_rows(sequence, *segment).front();
   std::vector<std::byte> bytes(static_cast<size_t>(run.count * row_bytes));

@@ -33,6 +33,14 @@ struct FamilyBytes {
 };
 std::vector<FamilyBytes> reserved_cache_bytes(std::span<const LayerFamily> families, const StoreOptions& options);
 
+/// Where the states of families that trail stand. The store keeps the numbers with the sequence, and the model sets them.
+struct StateMark {
+  uint64_t request =
+      0;  ///< what the request is known by, given to open(): a resumed one has the same, whatever slot it gets and whoever runs beside it
+  int64_t origin = 0;    ///< tokens up to the last one that was not decoded
+  int64_t position = 0;  ///< tokens that the state in memory has seen, at least origin
+};
+
 /// Bytes of a sequence kept outside the store, per layer and family. Restorable into any store with the same layouts.
 struct Snapshot {
   struct Part {
@@ -43,6 +51,7 @@ struct Snapshot {
   };
   int64_t length = 0;
   int64_t draft_length = 0;
+  StateMark mark{};
   std::vector<Part> parts;
   int64_t bytes() const;
 };
@@ -60,7 +69,7 @@ class Store {
   static Result<std::unique_ptr<Store>> create(backend::Device& device, std::vector<LayerFamily> families, const StoreOptions& options);
 
   /// A new empty sequence. Errors: resource_exhausted (no free slot).
-  Result<SequenceId> open();
+  Result<SequenceId> open(uint64_t request = 0);
   void close(SequenceId sequence);
   bool is_open(SequenceId sequence) const { return sequences_.contains(sequence); }
 
@@ -71,13 +80,20 @@ class Store {
   /// Notes how many positions the draft layer's caches hold from true hidden states. Only the number is kept: commit() lowers it to length() where that is
   /// less, and later writes overwrite the rows behind it.
   void set_draft_length(SequenceId sequence, int64_t length) { at(sequence).draft_length = length; }
+  /// Notes where the states that trail stand now. A sequence that is restored or copied takes the numbers along.
+  void set_mark(SequenceId sequence, const StateMark& mark) { at(sequence).mark = mark; }
 
   int64_t length(SequenceId sequence) const { return at(sequence).length; }
   int64_t draft_length(SequenceId sequence) const { return at(sequence).draft_length; }
+  const StateMark& mark(SequenceId sequence) const { return at(sequence).mark; }
   int32_t slot(SequenceId sequence) const { return at(sequence).slot; }
   /// Row of the sequence's current state in a plane with candidates (rows are slot-major), and the row for the i-th tentative token of the running step (i from 0).
   int32_t state_row(SequenceId sequence) const { return candidate_row(at(sequence), 0); }
   int32_t tentative_row(SequenceId sequence, int64_t i) const { return candidate_row(at(sequence), 1 + i); }
+  /// Row of the sequence's state in any family of unit sequence: the current candidate, or its only one.
+  int32_t state_row(SequenceId sequence, const Family& family) const {
+    return family.candidates ? state_row(sequence) : slot(sequence) * static_cast<int32_t>(family.planes.front().rows_per_unit);
+  }
   int32_t candidates() const { return options_.tentative_max + 1; }
   std::span<const int32_t> block_table(SequenceId sequence) const { return at(sequence).blocks; }
   uint32_t slot_generation(int32_t slot) const { return slot_generation_[static_cast<size_t>(slot)]; }
@@ -93,7 +109,7 @@ class Store {
   /// Copy of the settled part of a sequence. Errors: failed_precondition if a step is uncommitted.
   Result<Snapshot> snapshot(SequenceId sequence) const;
   /// A sequence of the snapshot's length whose bytes have yet to be delivered, layer by layer. A snapshot is input: it may come from a file or another host.
-  /// Errors: data_loss (lengths that no sequence has); resource_exhausted (longer than this store, no free slot or blocks).
+  /// Errors: data_loss (lengths and marks that no sequence has); resource_exhausted (longer than this store, no free slot or blocks).
   Result<SequenceId> open_for(const Snapshot& snapshot);
   /// Writes the snapshot's bytes of one layer. Errors: failed_precondition (layouts differ, naming both; a sequence with too few blocks); data_loss
   /// (planes or bytes that are not the layout's): nothing of that plane is written then.
@@ -103,6 +119,7 @@ class Store {
   /// A second sequence with the same content, copied on the device.
   Result<SequenceId> copy(SequenceId sequence);
   /// The current state of one slot family at the settled position, as host bytes of one plane row (states are read through this, never as raw segments).
+  /// Errors: not_found; invalid_argument (no state); failed_precondition (the state trails: Model::prefix_snapshot() makes the one of the position).
   Result<std::vector<std::byte>> materialise(SequenceId sequence, int32_t layer, const std::string& family, int plane = 0) const;
 
   int64_t bytes() const { return bytes_; }  ///< reserved in all segments
@@ -118,6 +135,7 @@ class Store {
     int64_t length = 0;
     int64_t draft_length = 0;  ///< positions of the draft layer's caches written from true hidden states
     int64_t pending = -1;      ///< tentative tokens of a running step; −1: none running
+    StateMark mark;
     std::vector<int32_t> blocks;
   };
   struct Segment {

@@ -167,6 +167,41 @@ TEST(Store, ReservesWhatWasSaidWithoutAStore) {
   }
 }
 
+TEST(Store, MarksGoWhereTheirSequenceGoes) {
+  HostDevice device;
+  std::vector<LayerFamily> families = test_families();
+  families[3].family.trails = true;
+  const StoreOptions options{.block_tokens = 16, .blocks = 8, .slots = 3, .tentative_max = kTentative};
+  auto store = std::move(Store::create(device, families, options).value());
+  const SequenceId a = store->open(0xfeed).value();
+  EXPECT_EQ(store->mark(a).request, 0xfeedu);
+  ASSERT_TRUE(store->append(a, 20, 0).has_value());
+  store->commit(a, 0);
+  store->set_mark(a, {.request = 0xfeed, .origin = 9, .position = 16});
+  const Snapshot taken = store->snapshot(a).value();
+  for (const SequenceId other : {store->copy(a).value(), store->restore(taken).value()}) {
+    EXPECT_EQ(store->mark(other).request, 0xfeedu);
+    EXPECT_EQ(store->mark(other).origin, 9);
+    EXPECT_EQ(store->mark(other).position, 16);
+  }
+  const auto behind = store->materialise(a, 1, "ring");
+  ASSERT_EQ(behind.error().code, Code::kFailedPrecondition);
+  EXPECT_NE(behind.error().message.find("stands at 16 of 20"), std::string::npos) << behind.error().message;
+  EXPECT_TRUE(store->materialise(a, 1, "state").has_value()) << "a family with candidates does not trail";
+  store->set_mark(a, {.origin = 9, .position = 20});
+  EXPECT_TRUE(store->materialise(a, 1, "ring").has_value());
+  store->close(a);
+  const SequenceId fresh = store->open(7).value();
+  EXPECT_EQ(store->mark(fresh).origin, 0);
+  EXPECT_EQ(store->mark(fresh).position, 0);
+  store->close(fresh);
+  for (const StateMark& wrong : {StateMark{.origin = -1}, StateMark{.origin = 3, .position = 2}, StateMark{.origin = 3, .position = 21}}) {
+    Snapshot bad = taken;
+    bad.mark = wrong;
+    EXPECT_EQ(store->restore(bad).error().code, Code::kDataLoss);
+  }
+}
+
 TEST(Store, CommitMovesTheCursorAndTheLength) {
   HostDevice device;
   auto store = make_store(device);

@@ -8,6 +8,7 @@
 #include "models/glm5_next_config.h"
 #include "models/glm5_next_plan.h"
 #include "models/model.h"
+#include "models/replay.h"
 #include "ops/batch.h"
 
 namespace lathe::models {
@@ -16,7 +17,7 @@ namespace lathe::models {
 struct DsaFamilyNames {
   std::string latent, keys, tail;
 };
-extern const std::string kKdaStateFamily;    ///< "kda.state": candidates [H, K, V]
+extern const std::string kKdaStateFamily;    ///< "kda.state": candidates [H, K, V]; by replay one of them, and the rings
 extern const std::string kKdaConvFamily;     ///< "kda.conv": ring of raw q|k|v rows, position p in ring row p mod R
 extern const DsaFamilyNames kDsaFamilies;    ///< "mla.latent" per token, "index.keys" per pool, "index.tail": ring of normalised key and gate rows
 extern const DsaFamilyNames kDraftFamilies;  ///< "draft.…"
@@ -24,6 +25,11 @@ extern const DsaFamilyNames kDraftFamilies;  ///< "draft.…"
 /// Whether a model can run with these cache formats.
 /// Errors  invalid_argument (those of check_cache_formats); unimplemented: states kept by replay, token ranges with rounded states or windows.
 Result<void> check_glm5_next_caches(const ModelOptions& options);
+
+/// Whether and how the model replays. The second one is for options that passed the first.
+/// Errors  invalid_argument (a period that the rings cannot hold, a period without replay); unimplemented (gates without a lower bound).
+Result<void> check_glm5_next_replay(const Glm5NextConfig& config, const ModelOptions& options);
+ReplayPlan glm5_next_replay(const Glm5NextConfig& config, const ModelOptions& options);
 
 /// Families of every layer that this rank holds something of, in the formats of options.cache_formats(); codes have a plane of scales. Layers that share a selection have latents only.
 std::vector<cache::LayerFamily> glm5_next_cache_families(const Glm5NextConfig& config, const Glm5NextShards& shards, const ModelOptions& options);
@@ -37,6 +43,8 @@ struct KdaStateViews {
   View scales;  ///< of i8: f32 [rows, H, V]
 };
 KdaStateViews kda_state_views(const cache::Store& store, int32_t layer, const KdaConfig& config, int64_t heads);
+/// The rings beside states that are kept by replay.
+ops::ReplayRing kda_ring_view(const cache::Store& store, int32_t layer, const KdaConfig& config, int64_t heads);
 /// f32 or bf16 [slots, R, channels].
 View kda_conv_view(const cache::Store& store, int32_t layer);
 /// [slots, R, 2, dx].

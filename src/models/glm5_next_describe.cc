@@ -142,6 +142,7 @@ Result<ModelDescription> describe_glm5_next(const std::string& path, const Descr
   LATHE_TRY_VOID(check_glm5_next_caches(options.model));
   LATHE_TRY(const ParsedConfig parsed, read_glm5_next_config(path));
   const Glm5NextConfig& c = parsed.config;
+  LATHE_TRY_VOID(check_glm5_next_replay(c, options.model));
   ModelDescription out;
   out.context = options.context == 0 || (options.context_at_most && options.context > c.max_positions) ? c.max_positions : options.context;
   if (out.context < 1 || out.context > c.max_positions) {

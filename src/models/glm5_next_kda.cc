@@ -17,12 +17,14 @@ View split_heads(const View& rows, int64_t heads) {
 
 }  // namespace
 
-/// Inputs and output of the recurrence.
-struct Glm5NextModel::KdaRows {
-  View q, k, v;  ///< [T, H, K]
-  View g, beta;
-  View o;  ///< [T, H, K]
-};
+Glm5NextModel::KdaRows Glm5NextModel::KdaRows::rows(int64_t begin, int64_t end) const {
+  return {.q = q.rows(begin, end),
+          .k = k.rows(begin, end),
+          .v = v.rows(begin, end),
+          .g = g.rows(begin, end),
+          .beta = beta.rows(begin, end),
+          .o = o.rows(begin, end)};
+}
 
 void Glm5NextModel::kda(const Pass& pass, int32_t layer, const View& u, const View& y) {
   const int64_t channels = shards_.kda_heads * config_.kda.head_dim;
@@ -92,7 +94,11 @@ void Glm5NextModel::kda_heads(const Pass& pass, int32_t layer, const View& u, co
   dispatch_.run(sites.norm, ops::GatedNormParams{.o = o, .gate = gate, .weight = w.o_norm, .eps = config_.rms_norm_eps, .out = out});
 }
 
-void Glm5NextModel::kda_recur(const Pass& pass, int32_t layer, const KdaRows& rows) {
+void Glm5NextModel::kda_recur(const Pass& pass, int32_t layer, const KdaRows& all) {
+  kda_replay(pass, layer, all);
+  const StepBatch::Part& part = pass.batch.recurrent();
+  if (part.rows() == 0) return;
+  const KdaRows rows = all.rows(part.row_begin, part.row_end);
   RangeExchange* const ranges = pass.hooks != nullptr ? pass.hooks->ranges() : nullptr;
   const auto each_range = [&](auto&& call) {
     if (ranges == nullptr) return;
@@ -100,7 +106,8 @@ void Glm5NextModel::kda_recur(const Pass& pass, int32_t layer, const KdaRows& ro
     int64_t sequence = 0;
     for (const StepBatch::Placed& item : pass.batch.placed()) {
       if (item.item->range && stands(pass)) {
-        note(call(RangeSite{layer, item.item->sequence, item.item->start, item.item->start + item.row_end - item.row_begin, pass.store}, sequence));
+        note(call(RangeSite{layer, item.item->sequence, item.item->start, item.item->start + item.row_end - item.row_begin, pass.store},
+                  sequence - part.sequence_begin));
       }
       ++sequence;
     }
@@ -117,27 +124,29 @@ void Glm5NextModel::kda_recur(const Pass& pass, int32_t layer, const KdaRows& ro
     return ranges->kda_begin(site, pair.m.at(sequence), pair.h.at(sequence));
   });
   const auto [states, scales] = kda_state_views(pass.store, layer, config_.kda, shards_.kda_heads);
-  dispatch_.run(layer_sites_[static_cast<size_t>(layer)].kda.recurrence, ops::KdaRecurrenceParams{.q = rows.q,
-                                                                                                  .k = rows.k,
-                                                                                                  .v = rows.v,
-                                                                                                  .g = rows.g,
-                                                                                                  .beta = rows.beta,
-                                                                                                  .entering = states,
-                                                                                                  .state_in = pass.batch.state_in(),
-                                                                                                  .states = states,
-                                                                                                  .state_out = pass.batch.state_out(),
-                                                                                                  .batch = pass.batch.ragged(),
-                                                                                                  .o = rows.o,
-                                                                                                  .pair_m = {},
-                                                                                                  .pair_h = {},
-                                                                                                  .entering_scales = scales,
-                                                                                                  .states_scales = scales});
+  dispatch_.run(layer_sites_[static_cast<size_t>(layer)].kda.recurrence,
+                ops::KdaRecurrenceParams{.q = rows.q,
+                                         .k = rows.k,
+                                         .v = rows.v,
+                                         .g = rows.g,
+                                         .beta = rows.beta,
+                                         .entering = states,
+                                         .state_in = pass.batch.state_in().rows(part.sequence_begin, part.sequence_end),
+                                         .states = states,
+                                         .state_out = pass.batch.state_out().rows(part.row_begin, part.row_end),
+                                         .batch = part.ragged,
+                                         .o = rows.o,
+                                         .pair_m = {},
+                                         .pair_h = {},
+                                         .entering_scales = scales,
+                                         .states_scales = scales});
   each_range([&](const RangeSite& site, int64_t) { return ranges->kda_end(site); });
 }
 
 /// A pass of its own, from zero and without keeping states: the range's pair, before anybody knows the state that enters it.
 void Glm5NextModel::kda_pair(const Pass& pass, int32_t layer, const KdaRows& rows, KdaPair& out) {
-  const int64_t sequences = pass.batch.sequences();
+  const StepBatch::Part& part = pass.batch.recurrent();
+  const int64_t sequences = part.sequence_end - part.sequence_begin;
   const int64_t heads = shards_.kda_heads;
   const int64_t width = config_.kda.head_dim;
   const int64_t floats = sequences * heads * width * width;
@@ -147,19 +156,20 @@ void Glm5NextModel::kda_pair(const Pass& pass, int32_t layer, const KdaRows& row
   out.m = tensor::make_view(memory, DType::kF32, {sequences, heads, width, width});
   out.h = tensor::make_view(memory + floats, DType::kF32, {sequences, heads, width, width});
   const View states = kda_state_views(pass.store, layer, config_.kda, heads).states;
-  dispatch_.run(layer_sites_[static_cast<size_t>(layer)].kda.pair, ops::KdaRecurrenceParams{.q = rows.q,
-                                                                                            .k = rows.k,
-                                                                                            .v = rows.v,
-                                                                                            .g = rows.g,
-                                                                                            .beta = rows.beta,
-                                                                                            .entering = states,
-                                                                                            .state_in = pass.batch.no_state_in(),
-                                                                                            .states = states,
-                                                                                            .state_out = pass.batch.no_state_out(),
-                                                                                            .batch = pass.batch.ragged(),
-                                                                                            .o = rows.o,
-                                                                                            .pair_m = out.m,
-                                                                                            .pair_h = out.h});
+  dispatch_.run(layer_sites_[static_cast<size_t>(layer)].kda.pair,
+                ops::KdaRecurrenceParams{.q = rows.q,
+                                         .k = rows.k,
+                                         .v = rows.v,
+                                         .g = rows.g,
+                                         .beta = rows.beta,
+                                         .entering = states,
+                                         .state_in = pass.batch.no_state_in().rows(0, sequences),
+                                         .states = states,
+                                         .state_out = pass.batch.no_state_out().rows(0, part.rows()),
+                                         .batch = part.ragged,
+                                         .o = rows.o,
+                                         .pair_m = out.m,
+                                         .pair_h = out.h});
   device().synchronise();
 }
 

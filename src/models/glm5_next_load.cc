@@ -74,6 +74,7 @@ Result<std::unique_ptr<Model>> Glm5NextModel::load(const std::string& directory,
   LATHE_TRY_VOID(check_glm5_next_caches(options));
   LATHE_TRY(ParsedConfig parsed, read_glm5_next_config(directory));
   for (const std::string& warning : parsed.warnings) base::log(base::LogLevel::kWarning, "{}", warning);
+  LATHE_TRY_VOID(check_glm5_next_replay(parsed.config, options));
   LATHE_TRY(Glm5NextShards shards, resolve_shards(parsed.config, options.shards, options.groups));
   std::unique_ptr<Glm5NextModel> model(new Glm5NextModel(dispatch, options, std::move(parsed.config), std::move(shards)));
   LATHE_TRY_VOID(model->load_weights(directory));

@@ -25,6 +25,9 @@ struct KdaSites {
   backend::OpSite gate = op_site("kda.gate");
   backend::OpSite pair = op_site("kda.pair");
   backend::OpSite recurrence = op_site("kda.recurrence");
+  backend::OpSite flush = op_site("kda.flush");
+  backend::OpSite verify = op_site("kda.verify");
+  backend::OpSite rebuild = op_site("kda.rebuild");  ///< of a state for a prefix snapshot, between steps
   backend::OpSite norm = op_site("kda.norm");
   backend::OpSite output = op_site("kda.output");
 };
@@ -58,19 +61,20 @@ struct FfnSites {
 
 struct LayerSites {
   explicit LayerSites(int32_t layer) {
-    for (backend::OpSite* site : {&attn_mhc.in,     &attn_mhc.out,      &ffn_mhc.in,   &ffn_mhc.out,        &input_norm,        &post_norm,
-                                  &kda.projections, &kda.decay_up,      &kda.gate_up,  &kda.conv,           &kda.gate,          &kda.pair,
-                                  &kda.recurrence,  &kda.norm,          &kda.output,   &dsa.projections,    &dsa.index_weights, &dsa.q_norm,
-                                  &dsa.latent_norm, &dsa.q_projections, &dsa.latents,  &dsa.index_keys,     &dsa.select,        &dsa.absorb,
-                                  &dsa.attend,      &dsa.unabsorb,      &dsa.expanded, &dsa.output,         &ffn.gate_up,       &ffn.down,
-                                  &ffn.router,      &ffn.route,         &ffn.experts,  &ffn.shared_gate_up, &ffn.shared_down,   &ffn.add}) {
+    for (backend::OpSite* site :
+         {&attn_mhc.in,     &attn_mhc.out,       &ffn_mhc.in,      &ffn_mhc.out,    &input_norm,      &post_norm,         &kda.projections,
+          &kda.decay_up,    &kda.gate_up,        &kda.conv,        &kda.gate,       &kda.pair,        &kda.recurrence,    &kda.flush,
+          &kda.verify,      &kda.rebuild,        &kda.norm,        &kda.output,     &dsa.projections, &dsa.index_weights, &dsa.q_norm,
+          &dsa.latent_norm, &dsa.q_projections,  &dsa.latents,     &dsa.index_keys, &dsa.select,      &dsa.absorb,        &dsa.attend,
+          &dsa.unabsorb,    &dsa.expanded,       &dsa.output,      &ffn.gate_up,    &ffn.down,        &ffn.router,        &ffn.route,
+          &ffn.experts,     &ffn.shared_gate_up, &ffn.shared_down, &ffn.add}) {
       site->layer = layer;
     }
   }
   /// Tells the sites which heads of the model this rank works on; `of_index`: of the indexer, never cut.
   void set_heads(backend::OpRange of_kda, backend::OpRange of_mla, backend::OpRange of_index) {
-    for (backend::OpSite* site :
-         {&kda.projections, &kda.decay_up, &kda.gate_up, &kda.conv, &kda.gate, &kda.pair, &kda.recurrence, &kda.norm, &kda.output}) {
+    for (backend::OpSite* site : {&kda.projections, &kda.decay_up, &kda.gate_up, &kda.conv, &kda.gate, &kda.pair, &kda.recurrence, &kda.flush,
+                                  &kda.verify, &kda.rebuild, &kda.norm, &kda.output}) {
       site->heads = of_kda;
     }
     for (backend::OpSite* site : {&dsa.q_projections, &dsa.absorb, &dsa.attend, &dsa.unabsorb, &dsa.expanded, &dsa.output}) site->heads = of_mla;

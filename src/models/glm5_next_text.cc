@@ -13,6 +13,7 @@ BatchLimits Glm5NextModel::limits() const {
           .positions_max = config_.max_positions,
           .tentative_max = options_.tentative_max,
           .keep_each_state = options_.cache_formats().state != DType::kF32,
+          .replay = glm5_next_replay(config_, options_),
           .skip_tail = !config_.indexer.always_select_tail};
 }
 
@@ -35,6 +36,7 @@ Result<void> Glm5NextModel::gather_items(std::span<const StepItem> items, const 
                       .tentative = item.tentative,
                       .expanded = item.kind == ItemKind::kPrefill && options_.prefill_mla == MlaPath::kExpanded,
                       .range = item.range,
+                      .decode = item.kind == ItemKind::kDecode,
                       .logits = item.logits,
                       .at = item.at});
   }
@@ -48,6 +50,7 @@ Result<StepResult> Glm5NextModel::step(std::span<const StepItem> items, cache::S
   begin_pass(pass);
   run_step(pass);
   LATHE_TRY_VOID(end_pass(pass));
+  note_marks(store);
   return StepResult{.logits = logits_, .hidden = hidden_.rows(0, step_batch_.rows()), .items = step_batch_.item_rows()};
 }
 

@@ -33,6 +33,7 @@ class Glm5NextModel final : public Model {
   Result<StepResult> step(std::span<const StepItem> items, cache::Store& store, StepHooks* hooks) override;
   Result<DraftResult> draft_prefill(std::span<const DraftItem> items, const View& hidden, cache::Store& store, StepHooks* hooks) override;
   Result<DraftResult> draft_step(std::span<const DraftStepItem> items, cache::Store& store, StepHooks* hooks) override;
+  Result<cache::Snapshot> prefix_snapshot(SequenceId sequence, const cache::Store& store) override;
   Result<ImageRows> encode_image(const ImageInput& image) override;
 
  private:
@@ -100,6 +101,30 @@ class Glm5NextModel final : public Model {
   struct KdaPair {
     View m, h;
   };
+  /// Inputs and output of the recurrence.
+  struct KdaRows {
+    View q, k, v;  ///< [T, H, K]
+    View g, beta;
+    View o;  ///< [T, H, K]
+    KdaRows rows(int64_t begin, int64_t end) const;
+  };
+  /// What a layer keeps of all sequences by replay.
+  struct KdaMemory {
+    KdaStateViews states;
+    ops::ReplayRing ring;
+  };
+  /// Arrays of a kda_flush.
+  struct KdaFolds {
+    View from, into, slot;
+    View checkpoint, to;
+    int64_t longest = 0;
+  };
+  /// A state of one sequence on its way to the sequence's length, beside the live one.
+  struct Rebuild {
+    std::vector<StateFold> folds;
+    View slot, row;   ///< i32 [1]: of the live state, and of the one being made
+    View begin, end;  ///< i32 [folds]
+  };
   enum class DraftPass : uint8_t { kPrefill, kStep };
 
   Glm5NextModel(backend::Dispatch& dispatch, const ModelOptions& options, Glm5NextConfig config, Glm5NextShards shards);
@@ -139,10 +164,21 @@ class Glm5NextModel final : public Model {
 
   // glm5_next_kda.cc
   void kda(const Pass& pass, int32_t layer, const View& u, const View& y);
-  struct KdaRows;
   void kda_heads(const Pass& pass, int32_t layer, const View& u, const View& out);
   void kda_recur(const Pass& pass, int32_t layer, const KdaRows& rows);
   void kda_pair(const Pass& pass, int32_t layer, const KdaRows& rows, KdaPair& out);
+
+  // glm5_next_replay.cc
+  KdaMemory kda_memory(const cache::Store& store, int32_t layer) const;
+  void kda_replay(const Pass& pass, int32_t layer, const KdaRows& rows);
+  void kda_window(backend::OpSite& site, const ReplayBatch::WindowViews& window, const KdaMemory& memory, const KdaRows& rows);
+  void kda_flush(backend::OpSite& site, const KdaMemory& from, const KdaStateViews& to, const KdaFolds& folds);
+  void plan_replay(const Pass& pass, int32_t layer, const KdaRows& rows);
+  /// Where the states of the step's sequences stand now.
+  void note_marks(cache::Store& store) const;
+  KdaStateViews rebuilt_views(const KdaStateViews& like);
+  Result<Rebuild> prepare_rebuild(SequenceId sequence, const cache::Store& store);
+  KdaStateViews rebuild_state(int32_t layer, const KdaMemory& memory, const Rebuild& rebuild);
 
   // glm5_next_dsa.cc
   void dsa(const Pass& pass, const DsaCall& call, const View& u, const View& y);
@@ -194,6 +230,8 @@ class Glm5NextModel final : public Model {
   backend::Buffer hidden_memory_;  ///< [max rows, D] after the final norm
   GrowBuffer logits_memory_, draft_logits_memory_;
   GrowBuffer pair_memory_;
+  GrowBuffer rebuilt_memory_;  ///< one layer's state of one sequence, for prefix_snapshot()
+  MetaPack rebuild_meta_;
   View hidden_;     ///< whole buffer
   View selection_;  ///< of the pass: the last indexer's choice, for layers that share it
   View logits_, draft_logits_;

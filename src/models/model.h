@@ -16,6 +16,7 @@
 #include "cache/store.h"
 #include "models/cache_formats.h"
 #include "models/range_exchange.h"
+#include "models/replay.h"
 #include "tensor/shard.h"
 #include "tensor/view.h"
 
@@ -53,6 +54,7 @@ struct ModelOptions {
   bool weights = true;                       ///< false: shapes of the config alone; all kernels are planned, and nothing may be run
   bool token_ranges = false;                 ///< step items may be token ranges of a longer prefill (StepItem::range)
   std::optional<CacheFormats> caches = {};   ///< none: those of the precision
+  ReplayOptions replay = {};                 ///< where the states are kept by replay
   ShardPlan shards;
   Groups groups;
 
@@ -198,6 +200,11 @@ class Model {
   /// A later step of a drafting round: attends to what `origin` selected and to the round's own latents, chooses nothing anew and writes no index keys:
   /// draft_prefill writes the entries of accepted tokens again, from true hidden states.
   virtual Result<DraftResult> draft_step(std::span<const DraftStepItem> items, cache::Store& store, StepHooks* hooks = nullptr) = 0;
+
+  /// Snapshot whose states are those of the sequence's length, so that another request can go on from it: by replay the state is made from checkpoint and
+  /// rings, with the bits that a flush would give it, and the sequence itself stays as it is. (store.snapshot() is for the same request: it goes on with the
+  /// same bits.) The one who restores it gives the mark its own request. Errors: those of store.snapshot(); resource_exhausted.
+  virtual Result<cache::Snapshot> prefix_snapshot(SequenceId sequence, const cache::Store& store) = 0;
 
   virtual Result<ImageRows> encode_image(const ImageInput& image) = 0;
 };

@@ -84,34 +84,66 @@ Result<void> StepBatch::check(std::span<const BatchItem> items, const BatchLimit
   return {};
 }
 
-void StepBatch::place(std::span<const BatchItem> items) {
+void StepBatch::place_one(const BatchItem& item, size_t given) {
+  const int64_t row = placed_.empty() ? 0 : placed_.back().row_end;
+  placed_.push_back({&item, row, row + count(item)});
+  item_rows_[given] = {logits_rows_, wanted_logits(item), row, count(item)};
+  logits_rows_ += wanted_logits(item);
+  for (const EmbeddingRows& run : item.rows) override_rows_ += run.rows.dim(0);
+  has_tails_ = has_tails_ || item.tail_begin >= 0;
+  has_ranges_ = has_ranges_ || item.range;
+}
+
+void StepBatch::place(std::span<const BatchItem> items, const BatchLimits& limits) {
   placed_.clear();
   item_rows_.assign(items.size(), {});
   logits_rows_ = override_rows_ = 0;
   has_overrides_ = has_tails_ = has_ranges_ = false;
-  absorbed_ = expanded_ = {};
-  int64_t row = 0;
-  for (const bool expanded : {false, true}) {
-    Part& part = expanded ? expanded_ : absorbed_;
-    part.row_begin = row;
-    part.sequence_begin = static_cast<int64_t>(placed_.size());
+  absorbed_ = expanded_ = recurrent_ = {};
+  replays_ = limits.replay.on() && std::any_of(items.begin(), items.end(), [](const BatchItem& item) { return item.states; });
+  enum class Group : uint8_t { kReplayed, kAbsorbed, kExpanded };
+  const auto group_of = [&](const BatchItem& item) {
+    if (replays_ && item.decode) return Group::kReplayed;
+    return item.expanded ? Group::kExpanded : Group::kAbsorbed;
+  };
+  for (const Group group : {Group::kReplayed, Group::kAbsorbed, Group::kExpanded}) {
+    Part& part = group == Group::kExpanded ? expanded_ : absorbed_;
+    const auto begin_part = [&](Part& begun) {
+      begun.row_begin = placed_.empty() ? 0 : placed_.back().row_end;
+      begun.sequence_begin = sequences();
+    };
+    if (group != Group::kAbsorbed) begin_part(part);
+    if (group == Group::kAbsorbed) begin_part(recurrent_);
     for (size_t i = 0; i < items.size(); ++i) {
-      const BatchItem& item = items[i];
-      if (item.expanded != expanded) continue;
-      placed_.push_back({&item, row, row + count(item)});
-      item_rows_[i] = {logits_rows_, wanted_logits(item), row, count(item)};
-      row += count(item);
-      logits_rows_ += wanted_logits(item);
-      for (const EmbeddingRows& run : item.rows) override_rows_ += run.rows.dim(0);
-      has_tails_ = has_tails_ || item.tail_begin >= 0;
-      has_ranges_ = has_ranges_ || item.range;
-      part.ragged.longest = std::max(part.ragged.longest, count(item));
+      if (group_of(items[i]) != group) continue;
+      place_one(items[i], i);
+      part.ragged.longest = std::max(part.ragged.longest, count(items[i]));
+      if (group != Group::kReplayed) recurrent_.ragged.longest = std::max(recurrent_.ragged.longest, count(items[i]));
     }
-    part.row_end = row;
-    part.sequence_end = static_cast<int64_t>(placed_.size());
+    part.row_end = placed_.empty() ? 0 : placed_.back().row_end;
+    part.sequence_end = sequences();
   }
+  recurrent_.row_end = rows_, recurrent_.sequence_end = sequences();
   has_overrides_ = override_rows_ > 0;
   ragged_.longest = std::max(absorbed_.ragged.longest, expanded_.ragged.longest);
+}
+
+Result<void> StepBatch::build_replay(const BatchLimits& limits, const cache::Store& store) {
+  replay_.clear();
+  replay_items_.clear();
+  if (!replays_) return {};
+  for (const Placed& placed : placed_) {
+    const BatchItem& item = *placed.item;
+    cache::StateMark mark = store.mark(item.sequence);
+    if (item.range) mark.origin = mark.position = item.start;  // the state comes from another rank
+    replay_items_.push_back({.sequence = item.sequence,
+                             .slot = store.slot(item.sequence),
+                             .mark = mark,
+                             .start = item.start,
+                             .rows = count(item),
+                             .decode = item.decode});
+  }
+  return replay_.build(replay_items_, limits.replay);
 }
 
 backend::OpRange StepBatch::positions() const {
@@ -126,16 +158,20 @@ backend::OpRange StepBatch::positions() const {
 
 /// What a batch of the store's sequences, each with its share of the blocks, can take: a growing context then allocates nothing.
 void StepBatch::reserve_most(const BatchLimits& limits, const cache::Store& store) {
-  constexpr int64_t kArrays = 14, kPadding = 16;
+  constexpr int64_t kArrays = 24, kPadding = 16;
   const int64_t slots = store.options().slots, share = (store.options().blocks + slots - 1) / slots;
-  meta_.reserve(6 * limits.rows_max + limits.rows_max + slots * (share + 7) + kArrays * kPadding);
+  const int64_t replayed = limits.replay.on() ? ReplayBatch::most_integers(slots, limits.rows_max, limits.replay) : 0;
+  meta_.reserve(6 * limits.rows_max + limits.rows_max + slots * (share + 8) + replayed + kArrays * kPadding);
   placed_.reserve(static_cast<size_t>(slots)), item_rows_.reserve(static_cast<size_t>(slots)), seen_.reserve(static_cast<size_t>(slots));
+  if (!limits.replay.on()) return;
+  replay_.reserve_most(slots, limits.replay), replay_items_.reserve(static_cast<size_t>(slots));
 }
 
 StepBatch::Offsets StepBatch::reserve(int64_t blocks) {
   meta_.clear();
   const int64_t rows = rows_;
   const int64_t sequences = this->sequences();
+  replay_.reserve(meta_);
   return {.ids = meta_.add(rows),
           .override_row = has_overrides_ ? meta_.add(rows) : 0,
           .begin = meta_.add(sequences + 1),
@@ -149,7 +185,14 @@ StepBatch::Offsets StepBatch::reserve(int64_t blocks) {
           .logits_at = meta_.add(logits_rows_),
           .hidden_at = meta_.add(rows),
           .tail_begin = has_tails_ ? meta_.add(rows) : 0,
-          .expanded_begin = meta_.add(expanded_.sequence_end - expanded_.sequence_begin + 1)};
+          .expanded_begin = meta_.add(expanded_.sequence_end - expanded_.sequence_begin + 1),
+          .recurrent_begin = meta_.add(recurrent_.sequence_end - recurrent_.sequence_begin + 1)};
+}
+
+/// Row of the current state, or of the one that the `ahead`-th tentative token leaves. By replay there is one alone, and drafts leave none.
+int32_t StepBatch::state_of(const BatchItem& item, const cache::Store& store, int64_t ahead) const {
+  if (replays_) return ahead == 0 ? store.slot(item.sequence) : -1;
+  return ahead == 0 ? store.state_row(item.sequence) : store.tentative_row(item.sequence, ahead - 1);
 }
 
 void StepBatch::fill_rows(const Offsets& at, const BatchLimits& limits, const cache::Store& store) {
@@ -163,8 +206,8 @@ void StepBatch::fill_rows(const Offsets& at, const BatchLimits& limits, const ca
       meta_.at(at.ids)[row] = item.tokens[static_cast<size_t>(i)];
       meta_.at(at.hidden_at)[row] = static_cast<int32_t>(item.hidden_begin + i);
       int32_t state = -1;
-      if (item.states && i < settled && (limits.keep_each_state || i + 1 == settled)) state = store.state_row(item.sequence);
-      if (item.states && i >= settled) state = store.tentative_row(item.sequence, i - settled);
+      if (item.states && i < settled && (limits.keep_each_state || i + 1 == settled)) state = state_of(item, store, 0);
+      if (item.states && i >= settled) state = state_of(item, store, 1 + i - settled);
       meta_.at(at.state_out)[row] = state;
       if (has_ranges_) meta_.at(at.no_state_out)[row] = -1;
       if (has_overrides_) meta_.at(at.override_row)[row] = -1;
@@ -192,16 +235,22 @@ void StepBatch::fill_sequences(const Offsets& at, const cache::Store& store, int
     meta_.at(at.begin)[i] = static_cast<int32_t>(placed_[s].row_begin);
     meta_.at(at.start)[i] = static_cast<int32_t>(item.start);
     meta_.at(at.slot)[i] = store.slot(item.sequence);
-    meta_.at(at.state_in)[i] = item.states ? store.state_row(item.sequence) : -1;
+    meta_.at(at.state_in)[i] = item.states ? state_of(item, store, 0) : -1;
     if (has_ranges_) meta_.at(at.no_state_in)[i] = -1;
     const std::span<const int32_t> table = store.block_table(item.sequence);
     std::copy(table.begin(), table.end(), meta_.at(at.table) + i * blocks);
   }
   meta_.at(at.begin)[sequences()] = static_cast<int32_t>(rows_);
-  for (int64_t i = expanded_.sequence_begin; i < expanded_.sequence_end; ++i) {
-    meta_.at(at.expanded_begin)[i - expanded_.sequence_begin] = static_cast<int32_t>(placed_[static_cast<size_t>(i)].row_begin - expanded_.row_begin);
-  }
-  meta_.at(at.expanded_begin)[expanded_.sequence_end - expanded_.sequence_begin] = static_cast<int32_t>(expanded_.rows());
+  const auto borders = [&](const Part& part, int64_t into) {
+    int32_t* border = meta_.at(into);
+    for (int64_t i = part.sequence_begin; i < part.sequence_end; ++i) {
+      *border++ = static_cast<int32_t>(placed_[static_cast<size_t>(i)].row_begin - part.row_begin);
+    }
+    *border = static_cast<int32_t>(part.rows());
+  };
+  borders(expanded_, at.expanded_begin);
+  borders(recurrent_, at.recurrent_begin);
+  replay_.fill(meta_);
 }
 
 void StepBatch::make_views(const Offsets& at, int64_t blocks) {
@@ -223,12 +272,16 @@ void StepBatch::make_views(const Offsets& at, int64_t blocks) {
   absorbed_.ragged.start = ragged_.start.rows(0, absorbed_.sequence_end);
   expanded_.ragged.begin = meta_.view(at.expanded_begin, {expanded_.sequence_end - expanded_.sequence_begin + 1});
   expanded_.ragged.start = ragged_.start.rows(expanded_.sequence_begin, expanded_.sequence_end);
+  recurrent_.ragged.begin = meta_.view(at.recurrent_begin, {recurrent_.sequence_end - recurrent_.sequence_begin + 1});
+  recurrent_.ragged.start = ragged_.start.rows(recurrent_.sequence_begin, recurrent_.sequence_end);
+  replay_.make_views(meta_);
 }
 
 Result<void> StepBatch::build(std::span<const BatchItem> items, const BatchLimits& limits, const cache::Store& store) {
   LATHE_TRY_VOID(check(items, limits, store));
   reserve_most(limits, store);
-  place(items);
+  place(items, limits);
+  LATHE_TRY_VOID(build_replay(limits, store));
   has_tails_ = has_tails_ || limits.skip_tail;
   size_t blocks = 1;
   for (const BatchItem& item : items) blocks = std::max(blocks, store.block_table(item.sequence).size());

@@ -9,6 +9,7 @@
 #include "base/result.h"
 #include "models/arena.h"
 #include "models/model.h"
+#include "models/replay_batch.h"
 #include "ops/batch.h"
 
 namespace lathe::models {
@@ -23,6 +24,7 @@ struct BatchItem {
   bool expanded = false;  ///< MLA in expanded form
   bool range = false;
   bool states = true;  ///< carries KDA states
+  bool decode = true;  ///< its rows may be replayed
   Logits logits = Logits::kLast;
   std::span<const int32_t> at;
   int64_t hidden_begin = 0;  ///< draft: first row of the hidden view that belongs to the item
@@ -40,10 +42,11 @@ struct BatchLimits {
   /// Every settled row leaves its state, not the last one alone: a state that is rounded where it is kept is then rounded at the same positions however a
   /// prompt is cut.
   bool keep_each_state = false;
+  ReplayPlan replay = {};
   bool skip_tail = false;  ///< rows attend to chosen pools only (index_kpool_always_select_tail false)
 };
 
-/// Rows in the order of the pass: items in absorbed form first, then those in expanded form, each as given.
+/// Rows in the order of the pass: items that are replayed first, then others in absorbed form, then those in expanded form, each as given.
 class StepBatch {
  public:
   /// Replaces the batch, on the host. Errors: invalid_argument, as Model::step; the same on every rank that is given these items.
@@ -77,6 +80,9 @@ class StepBatch {
   const ops::Ragged& ragged() const { return ragged_; }
   const Part& absorbed() const { return absorbed_; }
   const Part& expanded() const { return expanded_; }
+  const Part& recurrent() const { return recurrent_; }  ///< rows that go through kda_recurrence: all, or by replay those of prefills
+  int64_t replayed_rows() const { return recurrent_.row_begin; }
+  const ReplayBatch& replay() const { return replay_; }
   const View& ids() const { return ids_; }                    ///< i32 [T]
   const View& override_row() const { return override_row_; }  ///< absent, or i32 [T]
   const View& slot() const { return slot_; }                  ///< i32 [S]
@@ -92,10 +98,13 @@ class StepBatch {
  private:
   struct Offsets {
     int64_t ids, override_row, begin, start, slot, state_in, state_out, no_state_in, no_state_out, table, logits_at, hidden_at, tail_begin,
-        expanded_begin;
+        expanded_begin, recurrent_begin;
   };
   Result<void> check(std::span<const BatchItem> items, const BatchLimits& limits, const cache::Store& store);
-  void place(std::span<const BatchItem> items);
+  void place(std::span<const BatchItem> items, const BatchLimits& limits);
+  void place_one(const BatchItem& item, size_t given);
+  Result<void> build_replay(const BatchLimits& limits, const cache::Store& store);
+  int32_t state_of(const BatchItem& item, const cache::Store& store, int64_t ahead) const;
   void reserve_most(const BatchLimits& limits, const cache::Store& store);
   Offsets reserve(int64_t blocks);
   void fill_rows(const Offsets& at, const BatchLimits& limits, const cache::Store& store);
@@ -111,7 +120,10 @@ class StepBatch {
   int64_t rows_ = 0, logits_rows_ = 0, override_rows_ = 0;
   bool has_overrides_ = false, has_tails_ = false, has_ranges_ = false;
   ops::Ragged ragged_;
-  Part absorbed_, expanded_;
+  Part absorbed_, expanded_, recurrent_;
+  bool replays_ = false;
+  ReplayBatch replay_;
+  std::vector<ReplayItem> replay_items_;
   View ids_, override_row_, slot_, state_in_, state_out_, no_state_in_, no_state_out_, table_, logits_at_, hidden_at_, tail_begin_;
 };
 

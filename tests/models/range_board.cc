@@ -37,7 +37,7 @@ std::span<float> ring(const RangeSite& site, const std::string& family) {
 }
 
 std::span<float> state(const RangeSite& site) {
-  const int64_t row = site.store.state_row(site.sequence);
+  const int64_t row = site.store.state_row(site.sequence, site.store.family(site.layer, "kda.state"));
   return floats(site.store.plane(site.layer, "kda.state").rows(row, row + 1));
 }
 
