@@ -40,18 +40,17 @@ void gate_up(const Level& level, const ops::GateUpParams& p, const ops::LaunchCo
   const Rows gate_x = gate_maker.make(memory, context);
   const Rows up_x = same ? gate_x : up_maker.make(memory + gate_maker.bytes(), context);
 
-  const bool whole = rows > isa.tile_rows;
-  const int64_t block = whole ? block_rows(isa, rows, channels) : rows, blocks = ceil_div(rows, block), panels = pair.gate.panels();
+  const int64_t panels = pair.gate.panels(), block = block_rows(rows, panels, context), blocks = ceil_div(rows, block);
   const int64_t group =
-      panels_per_task(panels, whole, pair.gate.outputs() * channels * (pair.gate.element_bytes() + pair.up.element_bytes()), context);
+      panels_per_task(panels, rows > isa.tile_rows, pair.gate.outputs() * channels * (pair.gate.element_bytes() + pair.up.element_bytes()), context);
   const int64_t groups = ceil_div(panels, group), width = isa.width;
   context.pool->for_each(groups * blocks, [&](int64_t task, int worker) {
-    void* const local = context.scratch->local(worker, pair.bytes(whole));
+    void* const local = context.scratch->local(worker, pair.bytes(block));
     if (local == nullptr) return;
     const int64_t begin = task / groups * block, end = std::min(rows, begin + block), first = task % groups * group;
     LATHE_COUNT(context, kBytesRead, (end - begin) * channels * 4);
     for (int64_t panel = first; panel < std::min(panels, first + group); ++panel) {
-      pair.run(panel, begin, end, gate_x, up_x, whole, local, context, [&](int64_t row, int64_t count, int64_t present, float* gate, float* up) {
+      pair.run(panel, begin, end, gate_x, up_x, block, local, context, [&](int64_t row, int64_t count, int64_t present, float* gate, float* up) {
         add_bias(p.gate_bias, gate, count, width, panel * width, present, context);
         add_bias(p.up_bias, up, count, width, panel * width, present, context);
         for (int64_t r = 0; r < count; ++r) {

@@ -17,18 +17,18 @@ struct GateUp {
 
   GateUp(const Level& level, const MatrixView& gate_matrix, const MatrixView& up_matrix, ops::Compute compute)
       : gate(level, gate_matrix, compute, 0), up(level, up_matrix, compute, 0) {}
-  int64_t bytes(bool whole) const { return PanelRun::bytes(gate, whole, 1) + PanelRun::bytes(up, whole, 1); }
+  int64_t bytes(int64_t rows) const { return PanelRun::bytes(gate, rows, 1) + PanelRun::bytes(up, rows, 1); }
 
-  /// Calls done(row, count, present outputs, gate totals, up totals) for every tile of rows [begin, end).
+  /// Calls done(row, count, present outputs, gate totals, up totals) for every block of rows [begin, end), of at most `block`.
   template <class Done>
-  void run(int64_t panel, int64_t begin, int64_t end, const Rows& gate_x, const Rows& up_x, bool whole, void* local,
+  void run(int64_t panel, int64_t begin, int64_t end, const Rows& gate_x, const Rows& up_x, int64_t block, void* local,
            const ops::LaunchContext& context, const Done& done) const {
-    PanelRun gates(gate, context, local, whole), ups(up, context, static_cast<char*>(local) + PanelRun::bytes(gate, whole, 1), whole);
+    PanelRun gates(gate, context, local, block), ups(up, context, static_cast<char*>(local) + PanelRun::bytes(gate, block, 1), block);
     gates.begin(panel);
     ups.begin(panel);
-    const int64_t tiles = tile_count(gate.isa(), end - begin);
-    for (int64_t i = 0; i < tiles; ++i) {
-      const int64_t row = begin + (end - begin) * i / tiles, count = begin + (end - begin) * (i + 1) / tiles - row;
+    const int64_t blocks = ceil_div(end - begin, block);
+    for (int64_t i = 0; i < blocks; ++i) {
+      const int64_t row = begin + (end - begin) * i / blocks, count = begin + (end - begin) * (i + 1) / blocks - row;
       float* const gate_totals = gates.node(gate_x, row, count, 0, 1, 0);
       float* const up_totals = ups.node(up_x, row, count, 0, 1, 0);
       done(row, count, gates.present(), gate_totals, up_totals);

@@ -1,7 +1,7 @@
 // matmul, all levels: y = x Wᵀ + bias for several matrices at once.
 //
-// Idea    see matmul_isa.h and panel.h. Few rows (one tile): each task walks a range of panels, decoding a segment (128 channels of 2·kLanes rows, in the
-//         first-level cache) and multiplying it at once. Many rows: a task decodes a panel as a whole and runs all tiles of its block of rows over it.
+// Idea    see matmul_isa.h and panel.h. A task has a block of rows and walks over panels: a segment of a panel (1 KiB of each of its 2·kLanes rows) is decoded
+//         into the first-level cache and multiplied by all tiles of the block, whose lanes are kept until the leaf is complete.
 // Limits  weights f32, bf16, f16, f8_e4m3, i8; block scales with any offset.
 // Floor   one row: weight bytes; many rows: 2·T·N·K over the peak of FMA or BF16 dot products.
 // Ladder  see README.md.
@@ -49,7 +49,7 @@ void fill_part(Part& part, const Level& level, const ops::MatmulPart& params, op
   if (part.node_count == 0 && params.y.rank == 2) part.nodes[part.node_count++] = {part.leaf_begin, part.leaf_begin + 1};
 }
 
-void write_tile(const Part& part, int64_t node, int64_t row, int64_t count, int64_t panel, int64_t present, const float* totals) {
+void write_rows(const Part& part, int64_t node, int64_t row, int64_t count, int64_t panel, int64_t present, const float* totals) {
   const View& y = part.params->y;
   const bool nodes = y.rank == 3;
   const int64_t width = part.source.width();
@@ -62,18 +62,14 @@ void write_tile(const Part& part, int64_t node, int64_t row, int64_t count, int6
   }
 }
 
-/// Rows [begin, end) of one panel, tile by tile.
+/// Rows [begin, end) of one panel.
 void run_panel(const Part& part, PanelRun& run, int64_t panel, int64_t begin, int64_t end, const ops::LaunchContext& context) {
   run.begin(panel);
   // Partial sums of codes are int32, and stay it.
   const auto finish = part.params->y.dtype == DType::kI32 ? PanelSource::Finish::kSums : PanelSource::Finish::kValues;
-  const int64_t tiles = tile_count(part.source.isa(), end - begin);
-  for (int64_t i = 0; i < tiles; ++i) {
-    const int64_t row = begin + (end - begin) * i / tiles, count = begin + (end - begin) * (i + 1) / tiles - row;
-    for (int64_t node = 0; node < part.node_count; ++node) {
-      const float* const totals = run.node(part.x, row, count, part.nodes[node].begin, part.nodes[node].end, part.leaf_begin, finish);
-      write_tile(part, node, row, count, panel, run.present(), totals);
-    }
+  for (int64_t node = 0; node < part.node_count; ++node) {
+    const float* const totals = run.node(part.x, begin, end - begin, part.nodes[node].begin, part.nodes[node].end, part.leaf_begin, finish);
+    write_rows(part, node, begin, end - begin, panel, run.present(), totals);
   }
   LATHE_COUNT(context, kBytesWritten, part.node_count * (end - begin) * run.present() * 4);
   if (part.params->bias.present()) {
@@ -99,11 +95,9 @@ struct Job {
 
 void run_parts(const Job& job, int64_t rows, int64_t channels, const ops::LaunchContext& context) {
   const MatmulIsa& isa = job.parts[0].source.isa();
-  const bool whole = rows > isa.tile_rows;
-  const int64_t block = whole ? block_rows(isa, rows, channels) : rows;
-  const int64_t blocks = ceil_div(rows, block);
+  const int64_t block = block_rows(rows, job.panels, context), blocks = ceil_div(rows, block);
   // Few rows: enough panels a task to make waking the pool worth it. Many rows: one panel, block after block so that rows of x stay near.
-  const int64_t group = panels_per_task(job.panels, whole, job.weight_bytes, context);
+  const int64_t group = panels_per_task(job.panels, rows > isa.tile_rows, job.weight_bytes, context);
   const int64_t groups = ceil_div(job.panels, group);
   context.pool->for_each(groups * blocks, [&](int64_t task, int worker) {
     void* const memory = context.scratch->local(worker, job.worker_bytes);
@@ -112,7 +106,7 @@ void run_parts(const Job& job, int64_t rows, int64_t channels, const ops::Launch
     LATHE_COUNT(context, kBytesRead, (end - begin) * channels * 4);
     for (int64_t panel = first; panel < std::min(job.panels, first + group); ++panel) {
       const Part& part = job.part_of(panel);
-      PanelRun run(part.source, context, memory, whole);
+      PanelRun run(part.source, context, memory, block);
       run_panel(part, run, panel - part.first_panel, begin, end, context);
     }
   });
@@ -154,7 +148,10 @@ void matmul(const Level& level, const ops::MatmulParams& p, const ops::LaunchCon
     part.first_panel = job.panels;
     job.panels += part.source.panels();
     job.weight_bytes += part.source.outputs() * channels * part.source.element_bytes();
-    job.worker_bytes = std::max(job.worker_bytes, PanelRun::bytes(part.source, rows > level.base->tile_rows, part.source.leaves()));
+  }
+  const int64_t block = block_rows(rows, job.panels, context);
+  for (int32_t i = 0; i < p.part_count; ++i) {
+    job.worker_bytes = std::max(job.worker_bytes, PanelRun::bytes(job.parts[i].source, block, job.parts[i].source.leaves()));
   }
   if (!make_inputs(level, p, job, context)) return;
   run_parts(job, rows, channels, context);

@@ -60,7 +60,7 @@ struct DirectArgs {
 using DirectFn = void (*)(const DirectArgs& args);
 
 constexpr int kPanelWidthMax = 32;
-constexpr int kDirectRowsMax = 4;
+constexpr int kDirectRowsMax = 6;
 
 /// One level.
 struct MatmulIsa {

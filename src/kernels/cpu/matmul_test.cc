@@ -121,6 +121,44 @@ TEST(CpuMatmul, BlockScalesAndLeaves) {
   }
 }
 
+// More channels than are packed at once, and more rows than a task takes.
+TEST(CpuMatmul, ManySegmentsAndBlocks) {
+  uint64_t seed = 200;
+  for (const int64_t rows : {6, 7, 70, 210}) {
+    check({.rows = rows, .outputs = 37, .channels = 1100, .type = DType::kBF16, .compute = Compute::kBF16}, seed++);
+    check({.rows = rows, .outputs = 35, .channels = 600, .type = DType::kF32}, seed++);
+    check({.rows = rows, .outputs = 33, .channels = 560, .type = DType::kBF16, .leaf = 280, .compute = Compute::kBF16}, seed++);
+    check({.rows = rows, .outputs = 40, .channels = 700, .type = DType::kF8E4M3, .block = 128, .col_offset = 64, .compute = Compute::kBF16}, seed++);
+  }
+}
+
+// INT8: every level gives the bits of the scalar one, for rows that go straight to the weights and for packed ones.
+TEST(CpuMatmul, CodesAreTheSameAtEveryLevel) {
+  Random random(9);
+  for (const int64_t channels : {48, 1024, 2128}) {
+    const int64_t outputs = 70;
+    TestMatrix w = random_matrix(random, DType::kF8E4M3, outputs, channels);
+    w.view.values.dtype = DType::kI8;
+    for (uint8_t& code : w.values) code = static_cast<uint8_t>(random.below(255) - 127);
+    w.scales = random.normals(outputs, 0.01f);
+    w.view.scales = tensor::make_view(w.scales.data(), DType::kF32, {outputs, 1});
+    w.view.block_rows = 1, w.view.block_cols = static_cast<int32_t>(channels);
+    for (const int64_t rows : {1, 2, 3, 4, 5, 6, 7, 70, 210}) {
+      const std::vector<float> x = random.normals(rows * channels);
+      const Case c{.rows = rows, .outputs = outputs, .channels = channels, .type = DType::kI8, .compute = Compute::kInt8};
+      ops::MatmulParams probe;
+      probe.part_count = 1, probe.compute = c.compute, probe.parts[0] = {.weight = w.view, .bias = {}, .y = {}};
+      std::vector<float> first;
+      for (const ops::Variant* variant : usable(ops::OpId::kMatmul, &probe)) {
+        SCOPED_TRACE(std::string(variant->name) + " T " + std::to_string(rows) + " K " + std::to_string(channels));
+        const std::vector<float> y = run(*variant, c, x, channels, w.view, {}, 0, rows, 2);
+        if (first.empty()) first = y;
+        ASSERT_EQ(y, first);
+      }
+    }
+  }
+}
+
 // Shards of the input channels, combined by the tree, give the bits of the whole product.
 TEST(CpuMatmul, ShardsMakeTheWhole) {
   Random random(7);

@@ -50,15 +50,15 @@ class MhcIn {
  private:
   void rows_of_block(int64_t begin, int64_t end, int worker) {
     const int64_t rows = end - begin, width = source_.width();
-    // Few rows: straight from fn, which is decoded once for each tile.
-    const bool whole = rows > 2 * level_.base->tile_rows;
-    const int64_t tile = whole ? level_.base->tile_rows : std::min<int64_t>(level_.base->tile_rows, level_.base->direct_rows);
-    const int64_t run_bytes = round_up(PanelRun::bytes(source_, whole, 1), 64), flat_bytes = flat_ ? 0 : tile * streams_ * width_ * 4;
+    // Few rows: straight from fn, tile by tile. Copies of rows take room: of a tile as well.
+    const bool many = rows > 2 * level_.base->tile_rows;
+    const int64_t tile = !many ? level_.base->direct_rows : flat_ ? rows : level_.base->tile_rows;
+    const int64_t run_bytes = round_up(PanelRun::bytes(source_, tile, 1), 64), flat_bytes = flat_ ? 0 : tile * streams_ * width_ * 4;
     char* const memory = static_cast<char*>(context_.scratch->local(worker, run_bytes + round_up(flat_bytes, 64) + block_ * kRowsMax * 4));
     if (memory == nullptr) return;
     float* const copies = reinterpret_cast<float*>(memory + run_bytes);
     float* const m = reinterpret_cast<float*>(memory + run_bytes + round_up(flat_bytes, 64));  // [rows][outputs]
-    PanelRun panels(source_, context_, memory, whole);
+    PanelRun panels(source_, context_, memory, tile);
     for (int64_t panel = 0; panel < source_.panels(); ++panel) {
       panels.begin(panel);
       for (int64_t row0 = 0; row0 < rows; row0 += tile) {

@@ -100,21 +100,16 @@ void unabsorb(const Isa& isa, const ops::MlaUnabsorbParams& p, const ops::Launch
     const int64_t first = h * (p.kv_b.nope + value) + p.kv_b.nope;
     const MatrixView matrix = tensor::slice_matrix(p.kv_b.matrix, {first, first + value}, {0, width});
     const PanelSource source(isa.level, matrix, p.compute, 0);
-    const bool whole = end - begin > isa.level.base->tile_rows;
-    void* const memory = context.scratch->local(worker, PanelRun::bytes(source, whole, 1));
+    void* const memory = context.scratch->local(worker, PanelRun::bytes(source, end - begin, 1));
     if (memory == nullptr) return;
-    PanelRun run(source, context, memory, whole);
+    PanelRun run(source, context, memory, end - begin);
     const Rows x = copies != nullptr ? Rows{.data = copies + h * row_bytes, .stride = heads * row_bytes}
                                      : Rows{.data = p.z.f32() + h * p.z.step(1), .stride = p.z.step(0) * 4};
-    const int64_t tiles = tile_count(*isa.level.base, end - begin);
     for (int64_t panel = 0; panel < source.panels(); ++panel) {
       run.begin(panel);
-      for (int64_t i = 0; i < tiles; ++i) {
-        const int64_t r0 = begin + (end - begin) * i / tiles, count = begin + (end - begin) * (i + 1) / tiles - r0;
-        const float* const totals = run.node(x, r0, count, 0, 1, 0);
-        for (int64_t r = 0; r < count; ++r) {
-          std::memcpy(row(p.out, r0 + r, h) + panel * source.width(), totals + r * source.width(), static_cast<size_t>(run.present()) * 4);
-        }
+      const float* const totals = run.node(x, begin, end - begin, 0, 1, 0);
+      for (int64_t r = 0; r < end - begin; ++r) {
+        std::memcpy(row(p.out, begin + r, h) + panel * source.width(), totals + r * source.width(), static_cast<size_t>(run.present()) * 4);
       }
     }
     LATHE_COUNT(context, kBytesRead, (end - begin) * width * 4);

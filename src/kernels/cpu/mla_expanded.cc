@@ -49,7 +49,7 @@ class ExpandedHead {
         width_(p.kv_b.matrix.cols()),
         matrix_(tensor::slice_matrix(p.kv_b.matrix, {h * (nope_ + value_), (h + 1) * (nope_ + value_)}, {0, width_})),
         source_(isa.level, matrix_, p.compute, 0) {
-    const int64_t head = round_up(nope_ + value_, source_.width()), run = round_up(PanelRun::bytes(source_, true, 1), 64);
+    const int64_t head = round_up(nope_ + value_, source_.width()), run = round_up(PanelRun::bytes(source_, kTile, 1), 64);
     const int64_t latents = round_up(kTile * row_stride(width_, source_.format()), 64);
     const int64_t state = value_ + 2;
     const int64_t total = run + latents + kTile * head * 4 + width_ * 4 + kTile * (4 + 8 + 4) + rows_ * (state * 4 + 16) + 64 * 16;
@@ -140,18 +140,13 @@ class ExpandedHead {
       convert_row(*isa_.level.base, format, latent, width_, latents_ + slot_[i] * stride);
     }
     LATHE_COUNT(context_, kBytesRead, wanted * width_ * size_of(p_.latents.pool));
-    PanelRun run(source_, context_, run_memory_, true);
+    PanelRun run(source_, context_, run_memory_, kTile);
     const Rows x{.data = latents_, .stride = stride};
-    const int64_t tiles = tile_count(source_.isa(), wanted);
     for (int64_t panel = 0; panel < source_.panels(); ++panel) {
       run.begin(panel);
-      for (int64_t i = 0; i < tiles; ++i) {
-        const int64_t r0 = wanted * i / tiles, count = wanted * (i + 1) / tiles - r0;
-        const float* const totals = run.node(x, r0, count, 0, 1, 0);
-        for (int64_t r = 0; r < count; ++r) {
-          std::memcpy(expanded_ + (r0 + r) * head_stride_ + panel * source_.width(), totals + r * source_.width(),
-                      static_cast<size_t>(source_.width()) * 4);
-        }
+      const float* const totals = run.node(x, 0, wanted, 0, 1, 0);
+      for (int64_t r = 0; r < wanted; ++r) {
+        std::memcpy(expanded_ + r * head_stride_ + panel * source_.width(), totals + r * source_.width(), static_cast<size_t>(source_.width()) * 4);
       }
     }
   }

@@ -127,7 +127,7 @@ class Moe {
     });
   }
 
-  /// Calls body(expert, panel, whole, worker) for every panel of the active experts.
+  /// Calls body(expert, panel, worker) for every panel of the active experts.
   template <class Body>
   void for_panels(int64_t panels, int64_t expert_bytes, const Body& body) {
     const int64_t all = groups_.active_count * panels;
@@ -136,7 +136,7 @@ class Moe {
     context_.pool->for_each(ceil_div(all, group), [&](int64_t task, int worker) {
       for (int64_t i = task * group; i < std::min(all, (task + 1) * group); ++i) {
         const int64_t expert = groups_.active[i / panels];
-        body(expert, i % panels, groups_.begin[expert + 1] - groups_.begin[expert] > level_.base->tile_rows, worker);
+        body(expert, i % panels, worker);
       }
     });
   }
@@ -144,12 +144,12 @@ class Moe {
   void gate_up() {
     if (groups_.pairs == 0) return;
     const MatmulIsa& isa = *level_.base;
-    const int64_t width = isa.width;
-    for_panels(ceil_div(inner_, width), 2 * p_.gate.items[0].bytes(), [&](int64_t expert, int64_t panel, bool whole, int worker) {
+    const int64_t width = isa.width, panels = ceil_div(inner_, width), block = block_rows(groups_.most, groups_.active_count * panels, context_);
+    for_panels(panels, 2 * p_.gate.items[0].bytes(), [&](int64_t expert, int64_t panel, int worker) {
       const GateUp pair(level_, p_.gate.items[expert], p_.up.items[expert], p_.compute);
-      void* const memory = context_.scratch->local(worker, worker_bytes(pair));
+      void* const memory = context_.scratch->local(worker, pair.bytes(block));
       if (memory == nullptr) return;
-      pair.run(panel, groups_.begin[expert], groups_.begin[expert + 1], x_, x_, whole, memory, context_,
+      pair.run(panel, groups_.begin[expert], groups_.begin[expert + 1], x_, x_, block, memory, context_,
                [&](int64_t row, int64_t count, int64_t present, float* gate, float* up) {
                  for (int64_t r = 0; r < count; ++r) {
                    isa.swiglu(gate + r * width, up + r * width, p_.limit, present, gate + r * width);
@@ -167,16 +167,16 @@ class Moe {
   void down() {
     if (groups_.pairs == 0) return;
     const MatmulIsa& isa = *level_.base;
-    const int64_t width = isa.width;
-    for_panels(ceil_div(channels_, width), p_.down.items[0].bytes(), [&](int64_t expert, int64_t panel, bool whole, int worker) {
+    const int64_t width = isa.width, panels = ceil_div(channels_, width), block = block_rows(groups_.most, groups_.active_count * panels, context_);
+    for_panels(panels, p_.down.items[0].bytes(), [&](int64_t expert, int64_t panel, int worker) {
       const PanelSource source(level_, p_.down.items[expert], p_.compute, 0);
-      void* const memory = context_.scratch->local(worker, std::max(PanelRun::bytes(source, false, 1), PanelRun::bytes(source, true, 1)));
+      void* const memory = context_.scratch->local(worker, PanelRun::bytes(source, block, 1));
       if (memory == nullptr) return;
-      PanelRun run(source, context_, memory, whole);
+      PanelRun run(source, context_, memory, block);
       run.begin(panel);
-      const int64_t begin = groups_.begin[expert], end = groups_.begin[expert + 1], tiles = tile_count(isa, end - begin);
-      for (int64_t i = 0; i < tiles; ++i) {
-        const int64_t row = begin + (end - begin) * i / tiles, count = begin + (end - begin) * (i + 1) / tiles - row;
+      const int64_t begin = groups_.begin[expert], end = groups_.begin[expert + 1], blocks = ceil_div(end - begin, block);
+      for (int64_t i = 0; i < blocks; ++i) {
+        const int64_t row = begin + (end - begin) * i / blocks, count = begin + (end - begin) * (i + 1) / blocks - row;
         const float* const totals = run.node(h_, row, count, 0, 1, 0);
         for (int64_t r = 0; r < count; ++r) {
           float* const to = y_ + (row + r) * channels_ + panel * width;
@@ -251,7 +251,6 @@ class Moe {
   }
 
   static char* row_of(const Rows& rows, int64_t i) { return static_cast<char*>(const_cast<void*>(rows.data)) + i * rows.stride; }
-  static int64_t worker_bytes(const GateUp& pair) { return std::max(pair.bytes(false), pair.bytes(true)); }
 
   const Level& level_;
   const ops::MoeParams& p_;

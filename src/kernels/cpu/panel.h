@@ -19,7 +19,8 @@
 namespace lathe::kernels::cpu {
 namespace {
 
-constexpr int64_t kSegment = 128;
+// Bytes of each row that are packed at once, for up to so many rows of x and for more: panel, lanes and x stay in the first-level cache.
+constexpr int64_t kSegmentBytes = 512, kFewSegmentRows = 64, kLongSegmentBytes = 1024;
 constexpr int64_t kPrefetchBytes = 512;  // of each row of a group: what covers the latency of memory
 
 struct Level {
@@ -113,23 +114,21 @@ class PanelSource {
   int64_t leaf_channels() const { return leaf_; }
   int64_t element_bytes() const { return element_bytes_; }
 
-  /// End of the segment that starts at `begin`. Segments are what is packed and multiplied at once; `capped`: at most kSegment channels.
-  int64_t segment_end(int64_t begin, bool capped) const {
+  /// End of the segment that starts at `begin`: what is packed and multiplied by `rows` rows of x at once.
+  int64_t segment_end(int64_t begin, int64_t rows) const {
     const int64_t leaf_begin = begin / leaf_ * leaf_;
     int64_t end = std::min(leaf_begin + leaf_, channels());
     if (matrix_->scaled()) {
       const int64_t block = matrix_->block_cols, offset = matrix_->col_offset;
       end = std::min(end, ((begin + offset) / block + 1) * block - offset);
     }
-    // Multiples of kSegment from the start of a leaf or block: a step of 16 bytes is never cut.
-    return capped ? std::min(end, begin + segment_limit()) : end;
+    // Multiples of the limit from the start of a leaf or block: a step of 16 bytes is never cut.
+    return std::min(end, begin + segment_limit(rows));
   }
-  /// Channels of a capped segment. A block with a late scale is one segment: its lanes are scaled as a whole.
-  int64_t segment_limit() const { return std::clamp<int64_t>(late_scale_ ? matrix_->block_cols : kSegment, 1, std::max<int64_t>(channels(), 1)); }
-  int64_t segments() const {
-    int64_t count = 0;
-    for (int64_t begin = 0; begin < channels(); begin = segment_end(begin, false)) ++count;
-    return count;
+  /// Most channels of a segment. A block with a late scale is one segment: its lanes are scaled as a whole.
+  int64_t segment_limit(int64_t rows) const {
+    const int64_t limit = late_scale_ ? matrix_->block_cols : (rows <= kFewSegmentRows ? kSegmentBytes : kLongSegmentBytes) / channel_bytes(format_);
+    return std::clamp<int64_t>(limit, 1, std::max<int64_t>(channels(), 1));
   }
 
   /// Channels of a panel that are packed at once, and how far from an element the one lies that will be wanted next.
@@ -232,12 +231,6 @@ class PanelSource {
     }
   }
   bool codes() const { return codes_ != nullptr; }
-  /// Bytes of all packed segments.
-  int64_t packed_bytes() const {
-    int64_t sum = 0;
-    for (int64_t begin = 0, end = 0; begin < channels(); begin = end) end = segment_end(begin, false), sum += packed_bytes(end - begin);
-    return sum;
-  }
 
  private:
   /// From int32 in the bits of floats; modulo 2^32, as the sums were made.
@@ -296,42 +289,34 @@ inline int64_t tree_depth(int64_t leaves) {
   return depth;
 }
 
-/// One panel at work: packed as a whole for many tiles of rows, or segment by segment on the way for a single tile.
+/// One panel at work: segment by segment, each packed into the first-level cache and multiplied by all rows at once, tile by tile; or straight from the
+/// weights, if the rows are few.
 class PanelRun {
  public:
-  /// Memory: a packed panel (whole) or one segment, scale factors, the tile's lanes, the totals of the tree over `leaves` or of every leaf.
-  static int64_t bytes(const PanelSource& source, bool whole, int64_t leaves) {
-    const int64_t tree = tree_depth(leaves) * tile_bytes(source), all = whole ? 0 : leaves * direct_floats(source) * 4;
-    return kept_bytes(source, whole) + scale_bytes(source, whole) + 4 * tile_bytes(source) + std::max(tree, all);
+  /// Memory for nodes of at most `rows` rows: a packed segment, scale factors, lanes, the totals of the tree over `leaves` or, for few rows, of every leaf.
+  static int64_t bytes(const PanelSource& source, int64_t rows, int64_t leaves) {
+    const int64_t tree = tree_depth(leaves) * rows * source.width() * 4, all = leaves * direct_floats(source) * 4;
+    return packed_bytes(source, rows) + scale_bytes(source) + 4 * rows * source.width() * 4 + std::max(tree, all);
   }
-  PanelRun(const PanelSource& source, const ops::LaunchContext& context, void* memory, bool whole)
-      : source_(source), context_(context), whole_(whole), packed_(static_cast<char*>(memory)) {
-    scales_ = reinterpret_cast<float*>(packed_ + kept_bytes(source, whole));
-    lanes_ = scales_ + scale_bytes(source, whole) / 4;
-    totals_ = lanes_ + tile_bytes(source);  // four lanes an output
+  PanelRun(const PanelSource& source, const ops::LaunchContext& context, void* memory, int64_t rows)
+      : source_(source), context_(context), packed_(static_cast<char*>(memory)) {
+    scales_ = reinterpret_cast<float*>(packed_ + packed_bytes(source, rows));
+    lanes_ = scales_ + scale_bytes(source) / 4;
+    totals_ = lanes_ + 4 * rows * source.width();  // four lanes an output
   }
 
   void begin(int64_t panel) {
     panel_ = panel;
     present_ = std::min<int64_t>(source_.width(), source_.outputs() - panel * source_.width());
+    ask_ = source_.panel_at(panel + 1), ask_end_ = source_.panel_at(panel + 2);
     LATHE_COUNT(context_, kWeightBytes, source_.scale_bytes(panel));
     LATHE_COUNT(context_, kBytesRead, source_.scale_bytes(panel));
-    if (!whole_) return;
-    ask_ = source_.panel_at(panel + 1), ask_end_ = source_.panel_at(panel + 2);
-    char* out = packed_;
-    float* scale = scales_;
-    for (int64_t at = 0, end = 0; at < source_.channels(); at = end, scale += 4 * source_.width()) {
-      end = source_.segment_end(at, false);
-      pack(at, end, out, scale);
-      out += source_.packed_bytes(end - at);
-    }
   }
-  /// Sum over node [a, b) of the tree of this source's leaves, whose leaf 0 is number `leaf_begin` of the tree: totals [count][width].
-  /// Nodes must be asked for in ascending order for each (row, count). INT8 codes have one node, and `how` says what it gives.
+  /// Sum over node [a, b) of the tree of this source's leaves, whose leaf 0 is number `leaf_begin` of the tree, for `count` rows of x: totals [count][width].
+  /// Weights are read once a call. INT8 codes have one node, and `how` says what it gives.
   float* node(const Rows& x, int64_t row, int64_t count, int64_t a, int64_t b, int64_t leaf_begin,
               PanelSource::Finish how = PanelSource::Finish::kValues) {
     row_ = row, count_ = count, x_ = &x;
-    if (a == leaf_begin) next_packed_ = packed_, next_scale_ = scales_;
     if (!all_leaves(a, b, leaf_begin)) evaluate(a, b, leaf_begin, totals_);
     if (source_.codes()) source_.finish({x, row, count}, panel_, how, totals_);
     return totals_;
@@ -339,11 +324,11 @@ class PanelRun {
   int64_t present() const { return present_; }
 
  private:
-  void pack(int64_t begin, int64_t end, void* out, float* scale) {
-    // Afterwards these rows go on; or the next panel begins, whose lines the tiles of a whole one ask for.
+  void pack(int64_t begin, int64_t end) {
+    // Afterwards these rows go on; or the next panel begins.
     const int64_t bytes = source_.element_bytes(), row = source_.row_bytes();
-    const int64_t ahead = end < source_.channels() ? (end - begin) * bytes : whole_ ? row : source_.width() * row - begin * bytes;
-    source_.pack({.panel = panel_, .begin = begin, .end = end, .ahead = ahead}, out, scale);
+    const int64_t ahead = end < source_.channels() ? (end - begin) * bytes : source_.width() * row - begin * bytes;
+    source_.pack({.panel = panel_, .begin = begin, .end = end, .ahead = ahead}, packed_, scales_);
     LATHE_COUNT(context_, kWeightBytes, present_ * (end - begin) * source_.element_bytes());
     LATHE_COUNT(context_, kBytesRead, present_ * (end - begin) * source_.element_bytes());
   }
@@ -352,26 +337,25 @@ class PanelRun {
     if (first >= last) std::fill_n(total, count_ * source_.width(), 0.0f);
     if (direct({.begin = first, .end = last, .total = total, .total_stride = 0})) return;
     for (int64_t at = first, end = 0; at < last; at = end) {
-      end = source_.segment_end(at, !whole_);
-      if (!whole_) {
-        next_packed_ = packed_, next_scale_ = scales_;
-        pack(at, end, packed_, scales_);
-      }
-      source_.tile(*x_, row_, count_, at, end,
-                   {.panel = next_packed_,
-                    .scale = next_scale_,
-                    .lanes = lanes_,
-                    .total = total,
-                    .first = at == first,
-                    .last = end == last,
-                    .ask = ask(source_.steps(end - at))});
+      end = source_.segment_end(at, count_);
+      pack(at, end);
+      tiles(at, end, {.panel = packed_, .scale = scales_, .lanes = lanes_, .total = total, .first = at == first, .last = end == last});
       LATHE_COUNT(context_, kFlops, 2 * count_ * present_ * (end - at));
-      next_packed_ += source_.packed_bytes(end - at);
-      next_scale_ += 4 * source_.width();
+    }
+  }
+  /// All rows times a packed segment; `args` of the first row.
+  void tiles(int64_t begin, int64_t end, const TileArgs& args) {
+    const int64_t tiles = tile_count(source_.isa(), count_), steps = source_.steps(end - begin), width = source_.width();
+    for (int64_t i = 0; i < tiles; ++i) {
+      const int64_t at = count_ * i / tiles, count = count_ * (i + 1) / tiles - at;
+      TileArgs tile = args;
+      tile.lanes += at * 4 * width, tile.total += at * width;
+      if (tiles > 1 && ask_ < ask_end_) tile.ask = ask_, ask_ += 2 * steps * kAskedBytes;
+      source_.tile(*x_, row_ + at, count, begin, end, tile);
     }
   }
   bool direct(const PanelSource::Leaves& leaves) {
-    if (whole_ || !source_.direct({*x_, row_, count_}, panel_, leaves)) return false;
+    if (!source_.direct({*x_, row_, count_}, panel_, leaves)) return false;
     [[maybe_unused]] const int64_t weights = present_ * (leaves.end - leaves.begin);
     LATHE_COUNT(context_, kWeightBytes, weights * source_.element_bytes());
     LATHE_COUNT(context_, kBytesRead, weights * source_.element_bytes());
@@ -394,13 +378,6 @@ class PanelRun {
     add_leaves(middle, b, right);
     source_.isa().add(total, right, count_ * source_.width());
   }
-  /// Where a tile of that many steps asks for lines of the next panel.
-  const char* ask(int64_t steps) {
-    if (ask_ >= ask_end_) return nullptr;
-    const char* const at = ask_;
-    ask_ += 2 * steps * kAskedBytes;
-    return at;
-  }
   void evaluate(int64_t a, int64_t b, int64_t leaf_begin, float* total) {
     if (b - a <= 1) return leaf(a - leaf_begin, total);
     const int64_t middle = tensor::tree_middle(a, b), size = count_ * source_.width();
@@ -409,26 +386,18 @@ class PanelRun {
     source_.isa().add(total, total + size, size);
   }
 
-  static int64_t kept_bytes(const PanelSource& source, bool whole) {
-    return round_up(whole ? source.packed_bytes() : source.packed_bytes(source.segment_limit()), 64);
-  }
-  static int64_t scale_bytes(const PanelSource& source, bool whole) {
-    return source.late_scale() ? (whole ? source.segments() : 1) * source.width() * 16 : 0;
-  }
+  static int64_t packed_bytes(const PanelSource& source, int64_t rows) { return round_up(source.packed_bytes(source.segment_limit(rows)), 64); }
+  static int64_t scale_bytes(const PanelSource& source) { return source.late_scale() ? source.width() * 16 : 0; }
   static int64_t direct_floats(const PanelSource& source) { return kDirectRowsMax * source.width(); }
-  static int64_t tile_bytes(const PanelSource& source) { return int64_t{4} * source.isa().tile_rows * source.width(); }
 
   const PanelSource& source_;
   const ops::LaunchContext& context_;
-  bool whole_;
   char* packed_;
   float* scales_ = nullptr;
   float* lanes_ = nullptr;
   float* totals_ = nullptr;
-  const char* next_packed_ = nullptr;
   const char* ask_ = nullptr;
   const char* ask_end_ = nullptr;
-  const float* next_scale_ = nullptr;
   const Rows* x_ = nullptr;
   int64_t panel_ = 0, present_ = 0, row_ = 0, count_ = 0;
 };

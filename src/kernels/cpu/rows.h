@@ -90,10 +90,11 @@ inline float vector_at(const View& v, int64_t i) {
   return v.dtype == DType::kF32 ? static_cast<const float*>(v.data)[i] : tensor::bf16_to_float(static_cast<const uint16_t*>(v.data)[i]);
 }
 
-/// Rows of x that a task takes at once when weights are packed whole: enough to pay for the packing, few enough for the second-level cache.
-inline int64_t block_rows(const MatmulIsa& isa, int64_t rows, int64_t channels) {
-  const int64_t most = std::clamp<int64_t>((256 << 10) / std::max<int64_t>(channels * 4, 1), 8 * isa.tile_rows, 32 * isa.tile_rows);
-  return ceil_div(rows, ceil_div(rows, most));
+/// Rows of x that a task takes at once: enough to pay for the packing; fewer, if threads would be without a task.
+inline int64_t block_rows(int64_t rows, int64_t panels, const ops::LaunchContext& context) {
+  constexpr int64_t kMost = 192, kLeast = 48;  // whole tiles of every level
+  const int64_t wanted = ceil_div(2 * context.pool->threads(), std::max<int64_t>(panels, 1));
+  return std::max<int64_t>(1, ceil_div(rows, std::max<int64_t>(1, std::max(ceil_div(rows, kMost), std::min(wanted, rows / kLeast)))));
 }
 
 /// Panels that a task takes: one if packed whole; else so many that a task has 16 KiB of weights, but no more tasks than the pool can share.

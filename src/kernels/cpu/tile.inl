@@ -7,6 +7,7 @@ constexpr int kGroup = 4 * kLanes;  // floats of one vector set: 4 vectors
 
 /// Asks for the line at `offset` in every row of a vector; an address outside any mapping does nothing.
 LATHE_INLINE void prefetch_rows(const char* const* rows, int64_t offset) {
+#pragma GCC unroll 4
   for (int q = 0; q < kLanes / 4; ++q)
     __builtin_prefetch(reinterpret_cast<const char*>(reinterpret_cast<uintptr_t>(rows[4 * q]) + static_cast<uintptr_t>(offset)));
 }
