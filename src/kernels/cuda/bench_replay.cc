@@ -111,7 +111,8 @@ VerifyArgs verify_args(const Slots& slots, const TokenRows& t, const Places& at,
           .o = {t.o.as() + first * stride, stride, kWidth},
           .heads = static_cast<int32_t>(slots.heads),
           .keys = kWidth,
-          .values = kWidth};
+          .values = kWidth,
+          .longest = at.sequences > 0 ? at.tokens / at.sequences : 0};
 }
 FlushArgs flush_args(const Slots& slots, const Places& at, const int32_t* rows, int folded) {
   return {.entering = slots.pool(),
@@ -183,20 +184,41 @@ void replay_row(const Slots& slots, const TokenRows& tokens, int64_t batch, int 
   table += "\n";
 }
 
+/// The recurrence itself over narrow states, read and written at every token.
+void narrow_row(const Slots& slots, const TokenRows& tokens, int64_t batch, std::string& table) {
+  const Steps steps(slots.format, batch, 1);
+  const double us = measure(steps.launches, [&](int i) {
+    const int32_t* const rows = steps.decode.rows.as<int32_t>() + i * batch;
+    const VerifyArgs v = verify_args(slots, tokens, steps.decode, rows);
+    RecurrenceArgs r{};
+    r.q = v.q, r.k = v.k, r.v = v.v, r.g = v.g, r.beta = v.beta, r.o = v.o, r.batch = v.batch;
+    r.state_in = r.state_out = rows, r.heads = v.heads, r.keys = r.values = kWidth;
+    launch_recurrence_narrow_128(r, {slots.pool(), slots.pool()}, bench.stream);
+  });
+  const auto bytes =
+      static_cast<double>(batch * kHeads * 2 * (kHeadState * state_bytes(slots.format.kept) + (slots.format.kept == Kept::kI8 ? kWidth * 4 : 0)));
+  report("kda_decode/narrow", fmt::format("{} B={}", slots.format.name, batch), us, bytes, bench.in_place_gbs);
+  table += fmt::format("{:<17}     {:>5} {:>9.1f} {:>3.0f}%\n", slots.format.name, batch, us, bytes / us / 10 / bench.in_place_gbs);
+}
+
 }  // namespace
 
 void replay() {
-  std::string table;
+  std::string table, narrow;
   for (const Format& f : kFormats) {
     const Slots slots(f, kSlots, kHeads, 24, 8);
     const TokenRows tokens(int64_t{512} * 4, kHeads);
     for (const int64_t batch : {1, 8, 32, 64, 128, 256, 512}) replay_row(slots, tokens, batch, 1, table);
     for (const int64_t batch : {8, 64, 256}) replay_row(slots, tokens, batch, 4, table);
+    for (const int64_t batch : {1, 64, 256}) {
+      if (f.kept != Kept::kF32) narrow_row(slots, tokens, batch, narrow);
+    }
   }
   std::printf(
       "replay, us and times its traffic floor (in-place bandwidth, 64 heads); step: flush of the sequences that are due, then a row (or 4) of all; "
       "verify, flush alone\nformat              L     B rows           step         verify          flush\n%s",
       table.c_str());
+  std::printf("recurrence over narrow states, us and %% of in-place bandwidth\n%s", narrow.c_str());
 }
 
 namespace {

@@ -1,5 +1,5 @@
 // Times the kernels of this folder on the GPU of this machine and writes one JSON object a line.
-//   cuda_bench [results.jsonl [check|products|experts|rows|kda|replay]…]   no names: all
+//   cuda_bench [results.jsonl [check|products|experts|rows|kda|replay|codes]…]   no names: all
 //   cuda_bench FILE counters               one launch of each kernel for a profiler
 //   cuda_bench FILE small                  products of few rows against the plain kernel, for memory and race checkers
 #include <fmt/format.h>
@@ -131,6 +131,7 @@ int main(int argc, char** argv) {
   if (wanted("check")) {
     good = check_kda_steps();
     good = check_replay() && good;
+    good = check_codes() && good;
     good = check_products() && good;
     good = check_experts() && good;
   }
@@ -140,6 +141,7 @@ int main(int argc, char** argv) {
   if (wanted("rows")) rows();
   if (wanted("kda")) kda_decode();
   if (wanted("replay")) replay();
+  if (wanted("codes")) codes();
   std::fclose(bench.json);
   return good ? 0 : 1;
 }

@@ -94,6 +94,7 @@ inline void* scratch(const ops::LaunchContext& context, int64_t bytes) {
 std::span<const ops::Variant> rows_variants();
 std::span<const ops::Variant> mixer_variants();
 std::span<const ops::Variant> replay_variants();
+std::span<const ops::Variant> codes_variants();
 std::span<const ops::Variant> product_variants();
 
 }  // namespace lathe::kernels::cuda

@@ -37,6 +37,7 @@ struct VerifyArgs {
   Batch batch;
   Planes o;
   int32_t heads, keys, values;
+  int32_t longest;  ///< most rows of a sequence
 };
 struct FlushArgs {
   StatePool entering, states;

@@ -1,4 +1,5 @@
-// The flush of replay for heads of 128 x 128 (docs/kernels/replay.md): a block a head. The state comes by one bulk copy, the ring rows beside it.
+// The flush of replay for heads of 128 x 128 (docs/kernels/replay.md): a block has 32 rows of a head, or all if their codes share scales. They come by one bulk
+// copy, the ring rows beside them. Small blocks, so that some load while others store.
 
 #include "kernels/cuda/async_copy.h"
 #include "kernels/cuda/replay_fold.h"
@@ -8,32 +9,40 @@ namespace {
 
 int64_t entry_bytes(Type type) { return type == Type::kF32 ? 4 : 2; }
 
-/// One element of each ring row [first, first + count) into shared memory, row by row; sixteen on their way.
-template <class T>
+template <Kept kOut>
+inline constexpr int kBlockRows = kOut == Kept::kI8 ? kKeys : 32;
+template <Kept kOut>
+inline constexpr int kBlocksPerSm = kOut == Kept::kI8 ? 5 : 6;
+
+/// `kWidth` elements of each ring row [first, first + count) into shared memory, row by row; sixteen of a thread on their way.
+template <int kWidth, class T>
 __device__ __forceinline__ void stage_entries(T* to, const T* from, int64_t row, int first, int count, int rows) {
-  constexpr int kTogether = 16;
-  for (int done = 0; done < count; done += kTogether) {
+  constexpr int kAtOnce = kReplayThreads / kWidth;
+  constexpr int kTogether = 16 / kAtOnce;
+  const int column = static_cast<int>(threadIdx.x) % kWidth;
+  for (int done = static_cast<int>(threadIdx.x) / kWidth; done < count; done += kTogether * kAtOnce) {
     T mine[kTogether];
 #pragma unroll
     for (int i = 0; i < kTogether; ++i) {
-      const int at = first + done + i;
-      if (done + i < count) mine[i] = from[(at >= rows ? at - rows : at) * row + threadIdx.x];
+      const int entry = done + i * kAtOnce, at = first + entry;
+      if (entry < count) mine[i] = from[(at >= rows ? at - rows : at) * row + column];
     }
 #pragma unroll
     for (int i = 0; i < kTogether; ++i) {
-      if (done + i < count) to[(done + i) * kKeys + static_cast<int>(threadIdx.x)] = mine[i];
+      if (done + i * kAtOnce < count) to[(done + i * kAtOnce) * kWidth + column] = mine[i];
     }
   }
 }
+template <int kWidth>
 __device__ __forceinline__ void stage_entries(Type type, void* to, const void* from, int64_t offset, int64_t row, int first, int count, int rows) {
   if (type == Type::kF32) {
-    stage_entries(static_cast<float*>(to), static_cast<const float*>(from) + offset, row, first, count, rows);
+    stage_entries<kWidth>(static_cast<float*>(to), static_cast<const float*>(from) + offset, row, first, count, rows);
   } else {
-    stage_entries(static_cast<uint16_t*>(to), static_cast<const uint16_t*>(from) + offset, row, first, count, rows);
+    stage_entries<kWidth>(static_cast<uint16_t*>(to), static_cast<const uint16_t*>(from) + offset, row, first, count, rows);
   }
 }
 
-/// A state on its way from one row of a pool to another.
+/// Rows of a state on their way from one row of a pool to another.
 struct Moved {
   const char* state;
   void* to;
@@ -45,44 +54,46 @@ struct Moved {
 };
 template <Kept kIn, Kept kOut, class Key, class Value>
 __device__ __forceinline__ void fold_as(const Moved& m, float* scale) {
-  keep_rows<kOut>(m.to, scale,
-                  Folded<kIn, Key, Value>{.state = m.state,
-                                          .scale = {scale[0], scale[1], scale[2], scale[3]},
-                                          .zero = m.zero,
-                                          .decay = m.decay,
-                                          .entries = {reinterpret_cast<const Key*>(m.keys), reinterpret_cast<const Value*>(m.values), kKeys, kValues,
-                                                      0, m.count, m.count + 1}});
+  keep_rows<kOut>(
+      m.to, scale,
+      Folded<kIn, Key, Value, kBlockRows<kOut>>{.state = m.state,
+                                                .scale = {scale[0], scale[1], scale[2], scale[3]},
+                                                .zero = m.zero,
+                                                .decay = m.decay,
+                                                .entries = {reinterpret_cast<const Key*>(m.keys), reinterpret_cast<const Value*>(m.values),
+                                                            kBlockRows<kOut>, kValues, 0, m.count, m.count + 1}});
 }
 /// scale: of this thread's columns, before and after.
 template <Kept kIn, Kept kOut>
 __device__ __forceinline__ void fold_state(const RingArgs& ring, const Moved& m, float* scale) {
-  if (ring.key_type == Type::kF32) {
-    if (ring.value_type == Type::kF32) return fold_as<kIn, kOut, float, float>(m, scale);
-    return fold_as<kIn, kOut, float, uint16_t>(m, scale);
-  }
+  if (ring.key_type == Type::kF32) return fold_as<kIn, kOut, float, float>(m, scale);
   if (ring.value_type == Type::kF32) return fold_as<kIn, kOut, uint16_t, float>(m, scale);
   fold_as<kIn, kOut, uint16_t, uint16_t>(m, scale);
 }
 
 template <Kept kIn, Kept kOut>
-__global__ void __launch_bounds__(kReplayThreads, 3) flush_heads(const FlushArgs p, int key_bytes) {
+__global__ void __launch_bounds__(kReplayThreads, kBlocksPerSm<kOut>) flush_heads(const FlushArgs p, int key_bytes) {
+  constexpr int kRows = kBlockRows<kOut>;
+  constexpr int kParts = kKeys / kRows;
   LATHE_DYNAMIC_SHARED(char, state);
   __shared__ Barrier loaded;
-  __shared__ float2 decay[kKeys];
-  constexpr unsigned kBytes = kStateSize * kept_bytes(kIn);
+  __shared__ float2 decay[kRows];
+  constexpr unsigned kBytes = kRows * kValues * kept_bytes(kIn);
   const int thread = static_cast<int>(threadIdx.x);
-  const int s = static_cast<int>(blockIdx.x) / p.heads;
-  const int64_t h = static_cast<int>(blockIdx.x) % p.heads;
+  const int s = static_cast<int>(blockIdx.x) / (p.heads * kParts);
+  const int64_t h = static_cast<int>(blockIdx.x) / kParts % p.heads;
+  const int first_row = static_cast<int>(blockIdx.x) % kParts * kRows;
   const int64_t in = p.state_in[s], into = p.into[s];
   if (into < 0) return;
+  const int64_t place = h * kStateSize + first_row * kValues;
   if (thread == 0 && in >= 0) {
     barrier_init(&loaded, 1);
     barriers_ready();
     barrier_arrive_expect(&loaded, kBytes);
-    bulk_load(state, static_cast<const char*>(p.entering.data) + (in * p.entering.stride + h * kStateSize) * kept_bytes(kIn), kBytes, &loaded);
+    bulk_load(state, static_cast<const char*>(p.entering.data) + (in * p.entering.stride + place) * kept_bytes(kIn), kBytes, &loaded);
   }
   char* const keys = state + kBytes;
-  char* const values = keys + int64_t{p.folded_max} * kKeys * key_bytes;
+  char* const values = keys + int64_t{p.folded_max} * kRows * key_bytes;
   const int begin = p.checkpoint[s], count = p.to[s] - begin;
   const int64_t slot = p.slot[s];
   const int column = first_column();
@@ -92,15 +103,19 @@ __global__ void __launch_bounds__(kReplayThreads, 3) flush_heads(const FlushArgs
   }
   if (count > 0) {
     const int first = begin % p.ring.rows;
-    stage_entries(p.ring.key_type, keys, p.ring.keys, slot * p.ring.key_slot + h * kKeys, p.ring.key_row, first, count, p.ring.rows);
-    stage_entries(p.ring.value_type, values, p.ring.values, slot * p.ring.value_slot + h * kValues, p.ring.value_row, first, count, p.ring.rows);
+    stage_entries<kRows>(p.ring.key_type, keys, p.ring.keys, slot * p.ring.key_slot + h * kKeys + first_row, p.ring.key_row, first, count,
+                         p.ring.rows);
+    stage_entries<kValues>(p.ring.value_type, values, p.ring.values, slot * p.ring.value_slot + h * kValues, p.ring.value_row, first, count,
+                           p.ring.rows);
     const int last = (begin + count - 1) % p.ring.decay_rows;
-    const float g = p.ring.decay[slot * p.ring.decay_slot + last * p.ring.decay_row + h * kKeys + thread];
-    decay[thread] = {expm1f(g), expf(g)};
+    if (thread < kRows) {
+      const float g = p.ring.decay[slot * p.ring.decay_slot + last * p.ring.decay_row + h * kKeys + first_row + thread];
+      decay[thread] = {expm1f(g), expf(g)};
+    }
   }
   __syncthreads();
   if (in >= 0) barrier_wait(&loaded, 0);
-  void* const to = static_cast<char*>(p.states.data) + (into * p.states.stride + h * kStateSize) * kept_bytes(kOut);
+  void* const to = static_cast<char*>(p.states.data) + (into * p.states.stride + place) * kept_bytes(kOut);
   if (count == 0 && kIn == kOut && in >= 0) {  // the same bits
     for (int i = thread; i < static_cast<int>(kBytes / 16); i += kReplayThreads)
       static_cast<float4*>(to)[i] = reinterpret_cast<const float4*>(state)[i];
@@ -114,7 +129,7 @@ __global__ void __launch_bounds__(kReplayThreads, 3) flush_heads(const FlushArgs
 
 template <Kept kIn, Kept kOut>
 void launch(const FlushArgs& args, void* stream) {
-  const auto blocks = static_cast<unsigned>(args.sequences * args.heads);
+  const auto blocks = static_cast<unsigned>(args.sequences * args.heads * (kKeys / kBlockRows<kOut>));
   LATHE_LAUNCH((flush_heads<kIn, kOut>), dim3(blocks), dim3(kReplayThreads), flush_128_bytes(args), stream, args,
                static_cast<int>(entry_bytes(args.ring.key_type)));
 }
@@ -130,8 +145,9 @@ void launch(const FlushArgs& args, void* stream) {
 }  // namespace
 
 int64_t flush_128_bytes(const FlushArgs& args) {
-  return kStateSize * kept_bytes(args.entering.kept) +
-         int64_t{args.folded_max} * kKeys * (entry_bytes(args.ring.key_type) + entry_bytes(args.ring.value_type));
+  const int64_t rows = args.states.kept == Kept::kI8 ? kBlockRows<Kept::kI8> : kBlockRows<Kept::kF32>;
+  return rows * kValues * kept_bytes(args.entering.kept) +
+         args.folded_max * (rows * entry_bytes(args.ring.key_type) + kValues * entry_bytes(args.ring.value_type));
 }
 
 void launch_flush_128(const FlushArgs& args, void* stream) {

@@ -44,8 +44,8 @@ struct Entries {
   int first, count, rows;
 };
 
-/// What the fold makes of a head's state. decay: loss and growth of each key channel, in shared memory.
-template <Kept kKept, class Key, class Value>
+/// What the fold makes of kRows rows of a head's state, to which state, decay and keys belong. decay: loss and growth of each key channel, in shared memory.
+template <Kept kKept, class Key, class Value, int kRows = kKeys>
 struct Folded {
   const void* state;
   float scale[4];  ///< of codes
@@ -59,7 +59,7 @@ struct Folded {
   template <class Sink>
   __device__ __forceinline__ void operator()(const Sink& sink) const {
 #pragma unroll 1
-    for (int group = 0; group < kKeys / kRowLanes / kTogether; ++group) rows_of(kTogether * (row_lane() + kRowLanes * group), sink);
+    for (int group = 0; group < kRows / kRowLanes / kTogether; ++group) rows_of(kTogether * (row_lane() + kRowLanes * group), sink);
   }
 
  private:

@@ -22,10 +22,13 @@ struct Shared {
   Barrier loaded;
 };
 
-template <Kept kKept>
-inline constexpr int kBlocksPerSm = kKept == Kept::kF32   ? 3
-                                    : kKept == Kept::kF16 ? 5
-                                                          : 6;
+/// Windows of several rows need the registers.
+template <Kept kKept, bool kSingle>
+constexpr int blocks_per_sm() {
+  if (kKept == Kept::kF32) return 3;
+  if (kKept == Kept::kF16) return kSingle ? 5 : 4;
+  return kSingle ? 7 : 4;
+}
 
 /// Sums of eight numbers over the warp, each in the order of warp_sum: lane l gets that of number l / 4.
 __device__ __forceinline__ float warp_sums(float* v) {
@@ -293,8 +296,8 @@ struct Window {
   }
 };
 
-template <Kept kKept, class Key, class Value>
-__global__ void __launch_bounds__(kReplayThreads, kBlocksPerSm<kKept>) verify_heads(const VerifyArgs p) {
+template <Kept kKept, class Key, class Value, bool kSingle>
+__global__ void __launch_bounds__(kReplayThreads, (blocks_per_sm<kKept, kSingle>())) verify_heads(const VerifyArgs p) {
   LATHE_DYNAMIC_SHARED(char, state);
   const int s = static_cast<int>(blockIdx.x) / p.heads, h = static_cast<int>(blockIdx.x) % p.heads;
   const int begin = p.batch.begin[s], end = p.batch.begin[s + 1], start = p.batch.start[s], checkpoint = p.checkpoint[s];
@@ -317,7 +320,7 @@ __global__ void __launch_bounds__(kReplayThreads, kBlocksPerSm<kKept>) verify_he
                                    .zero = true,
                                    .arrived = true};
   window.ask_for_state(in);
-  if (end - begin == 1) return window.template segment<1>(begin, 1, p.fold[begin]);
+  if constexpr (kSingle) return window.template segment<1>(begin, 1, p.fold[begin]);
   for (int t = begin; t < end;) {
     int folds[kTokens];
 #pragma unroll
@@ -335,15 +338,12 @@ __global__ void __launch_bounds__(kReplayThreads, kBlocksPerSm<kKept>) verify_he
 
 template <Kept kKept, class Key, class Value>
 void launch(const VerifyArgs& args, void* stream) {
-  const auto kernel = verify_heads<kKept, Key, Value>;
+  const auto kernel = args.longest > 1 ? verify_heads<kKept, Key, Value, false> : verify_heads<kKept, Key, Value, true>;
   LATHE_LAUNCH(kernel, dim3(static_cast<unsigned>(args.batch.sequences * args.heads)), dim3(kReplayThreads), verify_128_bytes(args), stream, args);
 }
 template <Kept kKept>
 void launch(const VerifyArgs& args, void* stream) {
-  if (args.ring.key_type == Type::kF32) {
-    if (args.ring.value_type == Type::kF32) return launch<kKept, float, float>(args, stream);
-    return launch<kKept, float, uint16_t>(args, stream);
-  }
+  if (args.ring.key_type == Type::kF32) return launch<kKept, float, float>(args, stream);
   if (args.ring.value_type == Type::kF32) return launch<kKept, uint16_t, float>(args, stream);
   launch<kKept, uint16_t, uint16_t>(args, stream);
 }

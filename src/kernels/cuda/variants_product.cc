@@ -300,7 +300,7 @@ std::span<const ops::Variant> product_variants() { return kTable; }
 std::span<const ops::Variant> cuda_variants() {
   static const std::vector<ops::Variant> table = [] {
     std::vector<ops::Variant> all;
-    for (const auto part : {rows_variants(), mixer_variants(), replay_variants(), product_variants()})
+    for (const auto part : {rows_variants(), mixer_variants(), replay_variants(), codes_variants(), product_variants()})
       all.insert(all.end(), part.begin(), part.end());
     return all;
   }();

@@ -45,6 +45,10 @@ bool aligned(const View& view, int64_t bytes) {
 }
 bool is_128(const View& states) { return states.dim(2) == 128 && states.dim(3) == 128 && aligned(states, 16); }
 bool ring_type(DType dtype) { return dtype == DType::kF32 || dtype == DType::kBF16; }
+/// Exact keys are of use with exact values only.
+bool ring_types_128(const ops::ReplayRing& ring) {
+  return ring_type(ring.keys.dtype) && ring_type(ring.values.dtype) && (ring.keys.dtype == DType::kBF16 || ring.values.dtype == DType::kF32);
+}
 
 VerifyArgs verify(const ops::KdaVerifyParams& p) {
   return {.q = planes_of(p.q),
@@ -62,7 +66,8 @@ VerifyArgs verify(const ops::KdaVerifyParams& p) {
           .o = planes_of(p.o),
           .heads = narrow(p.q.dim(1)),
           .keys = narrow(p.q.dim(2)),
-          .values = narrow(p.v.dim(2))};
+          .values = narrow(p.v.dim(2)),
+          .longest = narrow(p.batch.longest)};
 }
 void verify_128(const void* params, const LaunchContext& context) { launch_verify_128(verify(as<ops::KdaVerifyParams>(params)), context.stream); }
 void verify_plain(const void* params, const LaunchContext& context) { launch_verify_plain(verify(as<ops::KdaVerifyParams>(params)), context.stream); }
@@ -72,7 +77,7 @@ bool fits_verify(const void* params) {
 }
 bool fits_verify_128(const void* params) {
   const auto& p = as<ops::KdaVerifyParams>(params);
-  if (!is_128(p.states) || !ring_type(p.ring.keys.dtype) || !ring_type(p.ring.values.dtype)) return false;
+  if (!is_128(p.states) || !ring_types_128(p.ring)) return false;
   const auto four = [](const View& ring) {
     return aligned(ring, static_cast<int64_t>(tensor::dtype_bytes(ring.dtype)) * 4) && ring.step(1) % 4 == 0;
   };
@@ -102,8 +107,7 @@ bool fits_flush(const void* params) {
 }
 bool fits_flush_128(const void* params) {
   const auto& p = as<ops::KdaFlushParams>(params);
-  return is_128(p.entering) && is_128(p.states) && ring_type(p.ring.keys.dtype) && ring_type(p.ring.values.dtype) &&
-         flush_128_bytes(flush(p)) <= kSharedMax;
+  return is_128(p.entering) && is_128(p.states) && ring_types_128(p.ring) && flush_128_bytes(flush(p)) <= kSharedMax;
 }
 
 template <void (*kLaunch)(const RecurrenceArgs&, const NarrowStates&, void*)>
