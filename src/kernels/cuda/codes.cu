@@ -1,8 +1,8 @@
 // Rows of activations as INT8 codes, and their products for sizes that product_codes.cu does not take.
 
-#include "kernels/cuda/cluster.h"
 #include "kernels/cuda/codes_args.h"
 #include "kernels/cuda/kept.h"
+#include "kernels/cuda/wgmma_codes.h"
 
 namespace lathe::kernels::cuda {
 namespace {
@@ -18,6 +18,11 @@ __device__ __forceinline__ unsigned block_most(unsigned most) {
   return most;
 }
 
+/// Where the code of row t and channel c lies.
+__device__ __forceinline__ int64_t place_of(int64_t rows, int64_t t, int c) {
+  return c / kCodesChunk * rows * kCodesChunk + t / 8 * 8 * kCodesChunk + swizzled(static_cast<int>(t % 8), c % kCodesChunk / 16) + c % 16;
+}
+
 /// A block a row.
 __global__ void __launch_bounds__(kThreads) to_codes(const ToCodesArgs p) {
   launch_next();
@@ -26,7 +31,6 @@ __global__ void __launch_bounds__(kThreads) to_codes(const ToCodesArgs p) {
     p.counters[i] = 0;
   if (t >= p.tokens) return;
   const float* const x = p.x.data + t * p.x.stride;
-  int8_t* const codes = p.codes + t * p.stride;
   const bool four = p.cols % 4 == 0 && p.x.stride % 4 == 0 && reinterpret_cast<uintptr_t>(p.x.data) % 16 == 0;
   const int first = static_cast<int>(threadIdx.x) * 4;
   const auto at = [&](int c) {
@@ -49,7 +53,9 @@ __global__ void __launch_bounds__(kThreads) to_codes(const ToCodesArgs p) {
   if (threadIdx.x == 0) p.scales[t] = scale.scale;
   const float inverse[4] = {scale.inverse, scale.inverse, scale.inverse, scale.inverse};
 #pragma unroll 4
-  for (int c = first; c < p.stride; c += 4 * kThreads) keep_four<Kept::kI8>(codes, c, at(c), inverse);
+  for (int c = first; c < (p.cols + kCodesChunk - 1) / kCodesChunk * kCodesChunk; c += 4 * kThreads) {
+    keep_four<Kept::kI8>(p.codes, place_of(p.rows, t, c), at(c), inverse);
+  }
 }
 
 /// A warp an output.
@@ -60,7 +66,7 @@ __global__ void __launch_bounds__(kThreads) codes_plain(const CodesArgs p, int n
   if (row >= part.rows) return;
   int sum = 0;
   for (int c = static_cast<int>(threadIdx.x) % 32; c < p.cols; c += 32) {
-    sum += static_cast<int>(part.weight[row * part.stride + c]) * static_cast<int>(p.x[t * p.x_stride + c]);
+    sum += static_cast<int>(part.weight[row * part.stride + c]) * static_cast<int>(p.x[place_of(p.x_rows, t, c)]);
   }
   sum = warp_sum(sum);
   if (threadIdx.x % 32 != 0) return;

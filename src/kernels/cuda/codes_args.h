@@ -20,22 +20,35 @@ struct CodesPart {
 struct CodesArgs {
   CodesPart parts[kProductPartsMax];
   int32_t count;
-  const int8_t* x;  ///< [tokens, x_stride], zeros behind cols
-  int64_t x_stride;
+  const int8_t* x;  ///< by ToCodesArgs
+  int32_t x_rows;
   const float* x_scales;  ///< [tokens]
   int32_t tokens, cols;
 };
-/// Rows of x as codes: [tokens, stride] with zeros from cols to stride. amax: null, or the largest magnitude of each whole row.
+/// Rows of x as codes in the order in which they flow: for each 128 channels all rows, the 16-byte pieces of row t in the order i ^ (t mod 8); zeros from cols
+/// on. amax: null, or the largest magnitude of each whole row.
 struct ToCodesArgs {
   Rows x;
   const float* amax;
-  int8_t* codes;
-  int64_t stride;
+  int8_t* codes;  ///< [chunks, rows, 128]
+  int32_t rows;   ///< codes_rows(tokens); those behind tokens are not written
   float* scales;
   int32_t* counters;  ///< set to zero
   int32_t tokens, cols, counter_count;
 };
-inline int64_t codes_stride(int64_t cols) { return (cols + 127) / 128 * 128; }
+inline constexpr int kCodesChunk = 128;
+/// Tokens of a tile: 8, 16, … 256.
+inline int32_t codes_tile(int32_t tokens) {
+  int32_t most = 8;
+  while (most < tokens && most < 256) most *= 2;
+  return most;
+}
+inline int32_t codes_rows(int32_t tokens) {
+  const int32_t tile = codes_tile(tokens);
+  return (tokens + tile - 1) / tile * tile;
+}
+inline int32_t codes_chunks(int32_t cols) { return (cols + kCodesChunk - 1) / kCodesChunk; }
+inline int64_t codes_bytes(int32_t tokens, int32_t cols) { return int64_t{codes_rows(tokens)} * codes_chunks(cols) * kCodesChunk; }
 void launch_to_codes(const ToCodesArgs& args, void* stream);
 /// Any sizes.
 void launch_codes_plain(const CodesArgs& args, void* stream);

@@ -104,6 +104,12 @@ T atomicAdd(T* at, T value) {
   return old;
 }
 template <class T>
+T atomicMax(T* at, T value) {
+  const T old = *at;
+  if (value > old) *at = value;
+  return old;
+}
+template <class T>
 T __ldcs(const T* at) {
   return *at;
 }

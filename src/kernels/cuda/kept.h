@@ -31,6 +31,20 @@ __device__ __forceinline__ float4 four_kept(const void* data, int64_t at) {
 #endif
   }
 }
+/// Two neighbours, aligned to their size; of kI8 the codes.
+template <Kept kKept>
+__device__ __forceinline__ float2 two_kept(const void* data, int64_t at) {
+  if constexpr (kKept == Kept::kF32) {
+    return *reinterpret_cast<const float2*>(static_cast<const float*>(data) + at);
+  } else if constexpr (kKept == Kept::kF16) {
+    float2 out;
+    f16_pair(*reinterpret_cast<const unsigned*>(static_cast<const uint16_t*>(data) + at), out.x, out.y);
+    return out;
+  } else {
+    const auto* const two = static_cast<const int8_t*>(data) + at;
+    return {static_cast<float>(two[0]), static_cast<float>(two[1])};
+  }
+}
 __device__ __forceinline__ float kept_value(const void* data, Kept kept, int64_t at) {
   if (kept == Kept::kF32) return static_cast<const float*>(data)[at];
   if (kept == Kept::kF16) return f16_value(static_cast<const uint16_t*>(data)[at]);
@@ -78,6 +92,19 @@ __device__ __forceinline__ float4 keep_four(void* data, int64_t at, float4 v, co
     for (int i = 0; i < 4; ++i) four |= (static_cast<unsigned>(code[i]) & 0xFFu) << 8 * i;
     *reinterpret_cast<unsigned*>(static_cast<int8_t*>(data) + at) = four;
     return make_float4(static_cast<float>(code[0]), static_cast<float>(code[1]), static_cast<float>(code[2]), static_cast<float>(code[3]));
+  }
+}
+
+/// The same for two, which are not read again.
+template <Kept kKept>
+__device__ __forceinline__ void keep_two(void* data, int64_t at, float x, float y, const float* inverse) {
+  if constexpr (kKept == Kept::kF32) {
+    *reinterpret_cast<float2*>(static_cast<float*>(data) + at) = {x, y};
+  } else if constexpr (kKept == Kept::kF16) {
+    *reinterpret_cast<unsigned*>(static_cast<uint16_t*>(data) + at) = pack_f16(saturated_f16(x), saturated_f16(y));
+  } else {
+    const unsigned both = (static_cast<unsigned>(code_of(x, inverse[0])) & 0xFFu) | (static_cast<unsigned>(code_of(y, inverse[1])) & 0xFFu) << 8;
+    *reinterpret_cast<uint16_t*>(static_cast<int8_t*>(data) + at) = static_cast<uint16_t>(both);
   }
 }
 

@@ -1,5 +1,6 @@
-// Products of INT8 codes on the tensor cores (docs/kernels/codes.md). y = x Wᵀ with 64 rows of weights for each group of four warps and up to 256 tokens; both
-// come 128 codes a row at a time by 16-byte copies into a ring that flows on over the borders of tiles, and stay as they are.
+// Products of INT8 codes on the tensor cores (docs/kernels/codes.md). y = x Wᵀ with 64 rows of weights for each group of four warps and up to 256 tokens; 128 codes
+// a row at a time flow in through a ring that goes on over the borders of tiles: weights by 16-byte copies, x, packed before, by one bulk copy, which two blocks
+// share where there are many tokens.
 //
 // Bits      Sums are integers: the shape of tiles, cuts of the channels over blocks, and their order change nothing.
 // Cuts      Where tiles are few, several blocks have some of a tile's channels each. They leave their sums in memory; the last one to arrive adds them.
@@ -10,18 +11,28 @@
 namespace lathe::kernels::cuda {
 namespace {
 
-constexpr int kChunk = 128;  // codes of a row in a stage
+constexpr int kChunk = kCodesChunk;  // codes of a row in a stage
 constexpr int kLoaders = 128;
 
-template <int kTokens, int kGroups>
+/// kShare: blocks of a cluster, which have the same tokens and bring them to each other.
+template <int kTokens, int kGroups, int kShare_>
 struct Shape {
+  static constexpr int kShare = kShare_;
   static constexpr int kRows = 64 * kGroups;
   static constexpr int kConsumers = 128 * kGroups;
-  static constexpr int kStageBytes = (kRows + kTokens) * kChunk;
+  static constexpr int kTokenBytes = kTokens * kChunk;
+  static constexpr int kStageBytes = kRows * kChunk + kTokenBytes;
   static constexpr int kStages = 208 * 1024 / kStageBytes < 12 ? 208 * 1024 / kStageBytes : 12;
   static constexpr int kSums = kTokens / 2;  ///< of a thread
-  static constexpr int64_t kSharedBytes = kStages * kStageBytes + 1024;
 };
+template <class S>
+struct Shared {
+  Barrier full[S::kStages], empty[S::kStages];
+  float x_scales[2][S::kTokenBytes / kChunk];  ///< of the tiles by turns
+  int last;
+};
+template <class S>
+inline constexpr int64_t kSharedBytes = S::kStages * S::kStageBytes + 1024 + static_cast<int64_t>(sizeof(Shared<S>));
 
 /// Tiles of all parts, one after the other, each with all its tokens; and into how many cuts their channels go.
 struct Tiles {
@@ -33,28 +44,29 @@ struct Tiles {
 struct Item {
   int part, first_row, first_token, tile, cut, begin, end;
 };
-template <int kTokens, int kGroups>
+template <class S>
 __device__ __forceinline__ Item item_of(const CodesArgs& p, const Tiles& tiles, int number) {
   Item item{};
   item.tile = number / tiles.cuts, item.cut = number % tiles.cuts;
   while (item.part + 1 < p.count && item.tile >= tiles.before[item.part + 1]) ++item.part;
   const int mine = item.tile - tiles.before[item.part];
-  item.first_row = mine / tiles.token_tiles * Shape<kTokens, kGroups>::kRows, item.first_token = mine % tiles.token_tiles * kTokens;
+  const int together = mine / S::kShare;
+  item.first_row = (together / tiles.token_tiles * S::kShare + mine % S::kShare) * S::kRows;
+  item.first_token = together % tiles.token_tiles * (S::kTokenBytes / kChunk);
   item.begin = tiles.chunks * item.cut / tiles.cuts, item.end = tiles.chunks * (item.cut + 1) / tiles.cuts;
   return item;
 }
 
-/// A thread's share of what flows in: the same 16 bytes of every sixteenth row.
-template <int kTokens, int kGroups>
+/// A thread's share of the weights that flow in: the same 16 bytes of every sixteenth row.
+template <class S>
 struct Loader {
-  using S = Shape<kTokens, kGroups>;
   const CodesArgs& p;
   const Tiles& tiles;
   int number, items;
   const int8_t* weight = nullptr;
-  const int8_t* x = nullptr;
   int64_t stride = 0;
-  int rows = 0, tokens = 0;  ///< that there are, from this thread's first on
+  int rows = 0;  ///< that there are, from this thread's first on
+  int first_token = 0;
   int chunk = 0, end = 0;
 
   __device__ __forceinline__ Loader(const CodesArgs& args, const Tiles& t)
@@ -66,14 +78,12 @@ struct Loader {
     if (++chunk < end) return true;
     number += static_cast<int>(gridDim.x);
     if (number >= items) return false;
-    const Item item = item_of<kTokens, kGroups>(p, tiles, number);
+    const Item item = item_of<S>(p, tiles, number);
     const CodesPart& part = p.parts[item.part];
-    const int row = item.first_row + thread() / 8, token = item.first_token + thread() / 8;
-    rows = part.rows - row, tokens = p.tokens - token;
-    stride = part.stride;
+    const int row = item.first_row + thread() / 8;
+    rows = part.rows - row, stride = part.stride;
     weight = part.weight + static_cast<int64_t>(row) * stride + piece() * 16;
-    x = p.x + static_cast<int64_t>(token) * p.x_stride + piece() * 16;
-    chunk = item.begin, end = item.end;
+    first_token = item.first_token, chunk = item.begin, end = item.end;
     return true;
   }
   __device__ __forceinline__ void load_weights(char* stage) const {
@@ -86,74 +96,87 @@ struct Loader {
       from += 16 * stride;
     }
   }
-  __device__ __forceinline__ void load_x(char* stage) const {
-    const int8_t* from = x + chunk * kChunk;
-#pragma unroll
-    for (int i = 0; i < (kTokens + 15) / 16; ++i) {
-      if (kTokens < 16 && thread() / 8 >= kTokens) return;
-      const bool there = i * 16 < tokens;
-      copy_16(stage + S::kRows * kChunk + swizzled(thread() / 8 + i * 16, piece()), there ? from : p.x, there);
-      from += 16 * p.x_stride;
+  /// One thread. In a cluster each block brings its part of the tokens to all.
+  __device__ __forceinline__ void load_x(char* stage, Barrier* full) const {
+    const int8_t* const from = p.x + (static_cast<int64_t>(chunk) * p.x_rows + first_token) * kChunk;
+    char* const to = stage + S::kRows * kChunk;
+    barrier_arrive_expect(full, S::kTokenBytes);
+    if constexpr (S::kShare == 1) {
+      bulk_load(to, from, S::kTokenBytes, full);
+    } else {
+      constexpr int kMine = S::kTokenBytes / S::kShare;
+      const int offset = static_cast<int>(blockIdx.x) % S::kShare * kMine;
+      bulk_load_both(to + offset, from + offset, kMine, full);
     }
   }
 };
 
-template <int kStages>
-struct Ring {
-  Barrier full[kStages], empty[kStages];
-};
-
-template <int kTokens, int kGroups>
-__device__ void load_all(const CodesArgs& p, const Tiles& tiles, char* stages, Ring<Shape<kTokens, kGroups>::kStages>& ring) {
-  using S = Shape<kTokens, kGroups>;
-  Loader<kTokens, kGroups> weights(p, tiles), x(p, tiles);
+template <class S>
+__device__ void load_all(const CodesArgs& p, const Tiles& tiles, char* stages, Shared<S>& shared) {
+  Loader<S> weights(p, tiles), x(p, tiles);
   for (int i = 0; i < S::kStages && weights.next(); ++i) weights.load_weights(stages + i * S::kStageBytes);
   wait_for_inputs();
   for (int n = 0; x.next(); ++n) {
     const int stage = n % S::kStages;
     if (n >= S::kStages) {
-      barrier_wait(&ring.empty[stage], static_cast<unsigned>(n / S::kStages - 1) & 1u);
+      barrier_wait(&shared.empty[stage], static_cast<unsigned>(n / S::kStages - 1) & 1u);
       weights.next();
       weights.load_weights(stages + stage * S::kStageBytes);
     }
-    x.load_x(stages + stage * S::kStageBytes);
-    copies_arrive(&ring.full[stage]);
+    if (Loader<S>::thread() == 0) x.load_x(stages + stage * S::kStageBytes, &shared.full[stage]);
+    copies_arrive(&shared.full[stage]);
+  }
+}
+/// One lane of each warp: what it read of a stage may be written again, by all blocks that write there.
+template <class S>
+__device__ __forceinline__ void release(Shared<S>& shared, int stage) {
+  if (threadIdx.x % 32 != 0) return;
+  if constexpr (S::kShare == 1) {
+    barrier_arrive(&shared.empty[stage]);
+  } else {
+    for (int rank = 0; rank < S::kShare; ++rank) arrive_remote(&shared.empty[stage], rank);
   }
 }
 
-__device__ __forceinline__ void write_value(const CodesPart& part, int row, int token, int sum, float x_scale, float scale, float bias) {
-  const int64_t at = static_cast<int64_t>(token) * part.y_stride + row;
-  if (part.integers) {
-    static_cast<int32_t*>(part.y)[at] = sum;
-    return;
-  }
-  const float value = __fmul_rn(__fmul_rn(static_cast<float>(sum), x_scale), scale);
-  static_cast<float*>(part.y)[at] = part.bias.data != nullptr ? __fadd_rn(value, bias) : value;
-}
-
-/// The sums of a whole tile. Thread: rows lane / 4 and eight further of its warp's sixteen, two tokens of every eight.
-template <int kTokens>
-__device__ __forceinline__ void write_tile(const CodesArgs& p, const Item& item, const int* d) {
-  const CodesPart& part = p.parts[item.part];
+/// The sums of a whole tile. Thread: rows lane / 4 and eight further of its warp's sixteen, two tokens of every eight. put(sum, token of the tile, half).
+template <int kTokens, class T, class Value>
+__device__ __forceinline__ void write_rows(const Item& item, const CodesPart& part, int tokens, const int* d, const Value& value) {
   const int lane = static_cast<int>(threadIdx.x) & 31;
+  const int row = item.first_row + static_cast<int>(threadIdx.x) / 32 * 16 + lane / 4;
+  T* to = static_cast<T*>(part.y) + static_cast<int64_t>(item.first_token + lane % 4 * 2) * part.y_stride + row;
+#pragma unroll
+  for (int i = 0; i < kTokens / 8; ++i) {
+#pragma unroll
+    for (int next = 0; next < 2; ++next) {
+      const int token = i * 8 + lane % 4 * 2 + next;
+      if (item.first_token + token >= tokens) return;
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        if (row + 8 * half < part.rows) to[next * part.y_stride + 8 * half] = value(d[i * 4 + half * 2 + next], token, half);
+      }
+    }
+    to += 8 * part.y_stride;
+  }
+}
+template <int kTokens>
+__device__ __forceinline__ void write_tile(const CodesArgs& p, const Item& item, const int* d, const float* x_scales) {
+  const CodesPart& part = p.parts[item.part];
+  if (part.integers) return write_rows<kTokens, int32_t>(item, part, p.tokens, d, [](int sum, int, int) { return sum; });
+  float scale[2], bias[2];
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    const int row = item.first_row + static_cast<int>(threadIdx.x) / 32 * 16 + lane / 4 + 8 * half;
-    if (row >= part.rows) continue;
-    const float scale = part.integers ? 0.0f : part.scales[row * part.scale_stride];
-    const float bias = part.bias.data != nullptr ? element(part.bias, row) : 0.0f;
-#pragma unroll
-    for (int i = 0; i < kTokens / 4; ++i) {
-      const int token = item.first_token + i / 2 * 8 + lane % 4 * 2 + i % 2;
-      if (token < p.tokens) write_value(part, row, token, d[i / 2 * 4 + half * 2 + i % 2], p.x_scales[token], scale, bias);
-    }
+    const int row = item.first_row + static_cast<int>(threadIdx.x) / 32 * 16 + (static_cast<int>(threadIdx.x) & 31) / 4 + 8 * half;
+    scale[half] = row < part.rows ? part.scales[row * part.scale_stride] : 0.0f;
+    bias[half] = row < part.rows && part.bias.data != nullptr ? element(part.bias, row) : 0.0f;
   }
+  const auto product = [&](int sum, int token, int half) { return __fmul_rn(__fmul_rn(static_cast<float>(sum), x_scales[token]), scale[half]); };
+  if (part.bias.data == nullptr) return write_rows<kTokens, float>(item, part, p.tokens, d, product);
+  write_rows<kTokens, float>(item, part, p.tokens, d, [&](int sum, int token, int half) { return __fadd_rn(product(sum, token, half), bias[half]); });
 }
 
 /// Where a tile is cut: true in the block that comes last, which then has the sums of all.
-template <int kTokens, int kGroups>
+template <class S>
 __device__ __forceinline__ bool meet(const Tiles& tiles, const Item& item, int32_t* counters, int32_t* partial, int* d, int* last) {
-  using S = Shape<kTokens, kGroups>;
   const auto place = [&](int cut) { return partial + (static_cast<int64_t>(item.tile * tiles.cuts + cut) * S::kSums) * S::kConsumers + threadIdx.x; };
   int32_t* const mine = place(item.cut);
 #pragma unroll
@@ -173,76 +196,77 @@ __device__ __forceinline__ bool meet(const Tiles& tiles, const Item& item, int32
   return true;
 }
 
-template <int kTokens, int kGroups>
-__device__ void multiply(const CodesArgs& p, const Tiles& tiles, const char* stages, Ring<Shape<kTokens, kGroups>::kStages>& ring, int32_t* counters,
-                         int32_t* partial, int* last) {
-  using S = Shape<kTokens, kGroups>;
-  const int group = static_cast<int>(threadIdx.x) / 128;
-  const bool first_lane = threadIdx.x % 32 == 0;
+template <class S>
+__device__ void multiply(const CodesArgs& p, const Tiles& tiles, const char* stages, Shared<S>& shared, int32_t* counters, int32_t* partial) {
+  constexpr int kTokens = S::kTokenBytes / kChunk;
+  const int thread = static_cast<int>(threadIdx.x);
   const int items = tiles.before[p.count] * tiles.cuts;
-  int n = 0;
-  for (int number = static_cast<int>(blockIdx.x); number < items; number += static_cast<int>(gridDim.x)) {
-    const Item item = item_of<kTokens, kGroups>(p, tiles, number);
+  int n = 0, turn = 0;
+  for (int number = static_cast<int>(blockIdx.x); number < items; number += static_cast<int>(gridDim.x), turn ^= 1) {
+    const Item item = item_of<S>(p, tiles, number);
+    float* const x_scales = shared.x_scales[turn];
     int d[S::kSums];
     for (int chunk = item.begin; chunk < item.end; ++chunk, ++n) {
       const int stage = n % S::kStages;
-      barrier_wait(&ring.full[stage], static_cast<unsigned>(n / S::kStages) & 1u);
+      barrier_wait(&shared.full[stage], static_cast<unsigned>(n / S::kStages) & 1u);
       fence_for_bulk();
-      const char* const a = stages + stage * S::kStageBytes + group * 64 * kChunk;
+      const char* const a = stages + stage * S::kStageBytes + thread / 128 * 64 * kChunk;
       const char* const b = stages + stage * S::kStageBytes + S::kRows * kChunk;
       wgmma_begin();
 #pragma unroll
       for (int k = 0; k < 4; ++k) wgmma_codes<kTokens>(d, a, b, 2 * k, chunk > item.begin || k > 0);
       wgmma_commit();
-      if (chunk == item.begin) continue;
+      if (chunk == item.begin) {  // the scales are there when the codes are
+        if (thread < kTokens && item.first_token + thread < p.tokens) x_scales[thread] = p.x_scales[item.first_token + thread];
+        continue;
+      }
       wgmma_wait<1>();
-      if (first_lane) barrier_arrive(&ring.empty[(n - 1) % S::kStages]);
+      release(shared, (n - 1) % S::kStages);
     }
     wgmma_wait<0>();
     codes_results<S::kSums>(d);
-    if (first_lane) barrier_arrive(&ring.empty[(n - 1) % S::kStages]);
-    if (tiles.cuts > 1 && !meet<kTokens, kGroups>(tiles, item, counters, partial, d, last)) continue;
-    write_tile<kTokens>(p, item, d);
+    release(shared, (n - 1) % S::kStages);
+    if (tiles.cuts > 1 && !meet<S>(tiles, item, counters, partial, d, &shared.last)) continue;
+    if (tiles.cuts == 1) part_barrier(1, S::kConsumers);  // x_scales
+    write_tile<kTokens>(p, item, d, x_scales);
   }
 }
 
-template <int kTokens, int kGroups>
+template <int kTokens, int kGroups, int kShare>
 __global__ void __launch_bounds__(128 * kGroups + kLoaders, 1) codes(const CodesArgs p, const Tiles tiles, int32_t* counters, int32_t* partial) {
-  using S = Shape<kTokens, kGroups>;
+  using S = Shape<kTokens, kGroups, kShare>;
   LATHE_DYNAMIC_SHARED(char, dynamic);
-  __shared__ Ring<S::kStages> ring;
-  __shared__ int last;
   char* const stages = dynamic + swizzle_gap(dynamic);
+  auto& shared = *reinterpret_cast<Shared<S>*>(stages + S::kStages * S::kStageBytes);
   if (threadIdx.x == 0) {
-    for (int i = 0; i < S::kStages; ++i) barrier_init(&ring.full[i], kLoaders), barrier_init(&ring.empty[i], 4 * kGroups);
+    for (int i = 0; i < S::kStages; ++i) barrier_init(&shared.full[i], kLoaders + 1), barrier_init(&shared.empty[i], 4 * kGroups * kShare);
     barriers_ready();
   }
   __syncthreads();
+  if constexpr (kShare > 1) cluster_arrive(), cluster_wait();
   if (threadIdx.x >= S::kConsumers) {
     if constexpr (kTokens * kGroups >= 256) give_registers<56>();
-    load_all<kTokens, kGroups>(p, tiles, stages, ring);
+    load_all<S>(p, tiles, stages, shared);
   } else {
     if constexpr (kTokens * kGroups >= 256) take_registers<224>();
-    multiply<kTokens, kGroups>(p, tiles, stages, ring, counters, partial, &last);
+    multiply<S>(p, tiles, stages, shared, counters, partial);
   }
+  if constexpr (kShare > 1) cluster_arrive(), cluster_wait();  // nobody ends while another may still tell it something
 }
 
 constexpr int kRowsOfTile = 128;
 constexpr int kGroupsOfTile = 2;
-int tokens_of_tile(int32_t tokens) {
-  for (const int most : {8, 16, 32, 64, 128}) {
-    if (tokens <= most) return most;
-  }
-  return 256;
-}
+int share_of(int tile_tokens) { return tile_tokens == 256 ? 2 : 1; }
+
 /// Cuts so that all blocks have about as much to do; an end of a tile counts as three chunks.
 Tiles tiles_of(const CodesArgs& args) {
   Tiles tiles{};
-  const int tokens = tokens_of_tile(args.tokens);
+  const int tokens = codes_tile(args.tokens), share = share_of(tokens);
   tiles.token_tiles = (args.tokens + tokens - 1) / tokens;
-  tiles.chunks = (args.cols + kChunk - 1) / kChunk;
+  tiles.chunks = codes_chunks(args.cols);
   for (int i = 0; i < args.count; ++i) {
-    tiles.before[i + 1] = tiles.before[i] + (args.parts[i].rows + kRowsOfTile - 1) / kRowsOfTile * tiles.token_tiles;
+    const int rows = kRowsOfTile * share;
+    tiles.before[i + 1] = tiles.before[i] + (args.parts[i].rows + rows - 1) / rows * share * tiles.token_tiles;
   }
   tiles.cuts = 1;
   const int all = tiles.before[args.count], blocks = multiprocessors();
@@ -257,12 +281,14 @@ Tiles tiles_of(const CodesArgs& args) {
 
 template <int kTokens>
 void launch(const CodesArgs& args, const Tiles& tiles, int32_t* counters, int32_t* partial, void* stream) {
-  using S = Shape<kTokens, kGroupsOfTile>;
+  constexpr int kShare = kTokens == 256 ? 2 : 1;
+  using S = Shape<kTokens, kGroupsOfTile, kShare>;
   const int items = tiles.before[args.count] * tiles.cuts;
   if (items == 0 || tiles.chunks == 0) return;
-  const auto blocks = static_cast<unsigned>(items < multiprocessors() ? items : multiprocessors());
-  const auto kernel = codes<kTokens, kGroupsOfTile>;
-  LATHE_LAUNCH_CLUSTER(kernel, 1, dim3(blocks), dim3(S::kConsumers + kLoaders), S::kSharedBytes, stream, args, tiles, counters, partial);
+  const int most = (multiprocessors() + kShare - 1) / kShare * kShare;
+  const auto blocks = static_cast<unsigned>(items < most ? items : most);
+  const auto kernel = codes<kTokens, kGroupsOfTile, kShare>;
+  LATHE_LAUNCH_CLUSTER(kernel, kShare, dim3(blocks), dim3(S::kConsumers + kLoaders), kSharedBytes<S>, stream, args, tiles, counters, partial);
 }
 
 }  // namespace
@@ -273,12 +299,12 @@ int32_t codes_counters(const CodesArgs& args) {
 }
 int64_t codes_partial_bytes(const CodesArgs& args) {
   const Tiles tiles = tiles_of(args);
-  return tiles.cuts > 1 ? int64_t{tiles.before[args.count]} * tiles.cuts * kRowsOfTile * tokens_of_tile(args.tokens) * 4 : 0;
+  return tiles.cuts > 1 ? int64_t{tiles.before[args.count]} * tiles.cuts * kRowsOfTile * codes_tile(args.tokens) * 4 : 0;
 }
 
 void launch_codes_wgmma(const CodesArgs& args, int32_t* counters, int32_t* partial, void* stream) {
   const Tiles tiles = tiles_of(args);
-  switch (tokens_of_tile(args.tokens)) {
+  switch (codes_tile(args.tokens)) {
     case 8: return launch<8>(args, tiles, counters, partial, stream);
     case 16: return launch<16>(args, tiles, counters, partial, stream);
     case 32: return launch<32>(args, tiles, counters, partial, stream);

@@ -14,6 +14,9 @@ inline constexpr int kBlockRows = kOut == Kept::kI8 ? kKeys : 32;
 template <Kept kOut>
 inline constexpr int kBlocksPerSm = kOut == Kept::kI8 ? 5 : 6;
 
+/// Elements from one staged ring row to the next: pairs of rows fall into other banks.
+__host__ __device__ constexpr int row_pitch(int width) { return width + 8; }
+
 /// `kWidth` elements of each ring row [first, first + count) into shared memory, row by row; sixteen of a thread on their way.
 template <int kWidth, class T>
 __device__ __forceinline__ void stage_entries(T* to, const T* from, int64_t row, int first, int count, int rows) {
@@ -29,7 +32,7 @@ __device__ __forceinline__ void stage_entries(T* to, const T* from, int64_t row,
     }
 #pragma unroll
     for (int i = 0; i < kTogether; ++i) {
-      if (done + i * kAtOnce < count) to[(done + i * kAtOnce) * kWidth + column] = mine[i];
+      if (done + i * kAtOnce < count) to[(done + i * kAtOnce) * row_pitch(kWidth) + column] = mine[i];
     }
   }
 }
@@ -49,26 +52,27 @@ struct Moved {
   const char* keys;
   const char* values;
   const float2* decay;
+  const float* scales;
+  unsigned* most;
+  float* new_scales;
   int count;
   bool zero;
 };
 template <Kept kIn, Kept kOut, class Key, class Value>
-__device__ __forceinline__ void fold_as(const Moved& m, float* scale) {
-  keep_rows<kOut>(
-      m.to, scale,
-      Folded<kIn, Key, Value, kBlockRows<kOut>>{.state = m.state,
-                                                .scale = {scale[0], scale[1], scale[2], scale[3]},
-                                                .zero = m.zero,
-                                                .decay = m.decay,
-                                                .entries = {reinterpret_cast<const Key*>(m.keys), reinterpret_cast<const Value*>(m.values),
-                                                            kBlockRows<kOut>, kValues, 0, m.count, m.count + 1}});
+__device__ __forceinline__ void fold_as(const Moved& m) {
+  const Folded<kIn, Key, Value, kBlockRows<kOut>> folded{.state = m.state,
+                                                         .scales = m.scales,
+                                                         .zero = m.zero,
+                                                         .decay = m.decay,
+                                                         .entries = {reinterpret_cast<const Key*>(m.keys), reinterpret_cast<const Value*>(m.values),
+                                                                     row_pitch(kBlockRows<kOut>), row_pitch(kValues), 0, m.count, m.count + 1}};
+  keep_rows<kOut>(m.to, m.most, m.new_scales, folded);
 }
-/// scale: of this thread's columns, before and after.
 template <Kept kIn, Kept kOut>
-__device__ __forceinline__ void fold_state(const RingArgs& ring, const Moved& m, float* scale) {
-  if (ring.key_type == Type::kF32) return fold_as<kIn, kOut, float, float>(m, scale);
-  if (ring.value_type == Type::kF32) return fold_as<kIn, kOut, uint16_t, float>(m, scale);
-  fold_as<kIn, kOut, uint16_t, uint16_t>(m, scale);
+__device__ __forceinline__ void fold_state(const RingArgs& ring, const Moved& m) {
+  if (ring.key_type == Type::kF32) return fold_as<kIn, kOut, float, float>(m);
+  if (ring.value_type == Type::kF32) return fold_as<kIn, kOut, uint16_t, float>(m);
+  fold_as<kIn, kOut, uint16_t, uint16_t>(m);
 }
 
 template <Kept kIn, Kept kOut>
@@ -78,6 +82,8 @@ __global__ void __launch_bounds__(kReplayThreads, kBlocksPerSm<kOut>) flush_head
   LATHE_DYNAMIC_SHARED(char, state);
   __shared__ Barrier loaded;
   __shared__ float2 decay[kRows];
+  __shared__ float scales[kValues];
+  __shared__ unsigned most[kValues];
   constexpr unsigned kBytes = kRows * kValues * kept_bytes(kIn);
   const int thread = static_cast<int>(threadIdx.x);
   const int s = static_cast<int>(blockIdx.x) / (p.heads * kParts);
@@ -93,14 +99,11 @@ __global__ void __launch_bounds__(kReplayThreads, kBlocksPerSm<kOut>) flush_head
     bulk_load(state, static_cast<const char*>(p.entering.data) + (in * p.entering.stride + place) * kept_bytes(kIn), kBytes, &loaded);
   }
   char* const keys = state + kBytes;
-  char* const values = keys + int64_t{p.folded_max} * kRows * key_bytes;
+  char* const values = keys + int64_t{p.folded_max} * row_pitch(kRows) * key_bytes;
   const int begin = p.checkpoint[s], count = p.to[s] - begin;
   const int64_t slot = p.slot[s];
-  const int column = first_column();
-  float scale[4] = {1, 1, 1, 1};
-  if (kIn == Kept::kI8 && in >= 0) {
-    for (int j = 0; j < 4; ++j) scale[j] = p.entering.scales[in * p.entering.scale_stride + h * kValues + column + j];
-  }
+  if (kIn == Kept::kI8 && in >= 0) scales[thread] = p.entering.scales[in * p.entering.scale_stride + h * kValues + thread];
+  if (kOut == Kept::kI8) most[thread] = 0;
   if (count > 0) {
     const int first = begin % p.ring.rows;
     stage_entries<kRows>(p.ring.key_type, keys, p.ring.keys, slot * p.ring.key_slot + h * kKeys + first_row, p.ring.key_row, first, count,
@@ -120,11 +123,9 @@ __global__ void __launch_bounds__(kReplayThreads, kBlocksPerSm<kOut>) flush_head
     for (int i = thread; i < static_cast<int>(kBytes / 16); i += kReplayThreads)
       static_cast<float4*>(to)[i] = reinterpret_cast<const float4*>(state)[i];
   } else {
-    fold_state<kIn, kOut>(p.ring, {state, to, keys, values, decay, count, in < 0}, scale);
+    fold_state<kIn, kOut>(p.ring, {state, to, keys, values, decay, scales, most, scales, count, in < 0});
   }
-  if constexpr (kOut == Kept::kI8) {
-    for (int j = 0; j < 4 && row_lane() == 0; ++j) p.states.scales[into * p.states.scale_stride + h * kValues + column + j] = scale[j];
-  }
+  if (kOut == Kept::kI8) p.states.scales[into * p.states.scale_stride + h * kValues + thread] = scales[thread];
 }
 
 template <Kept kIn, Kept kOut>
@@ -146,8 +147,8 @@ void launch(const FlushArgs& args, void* stream) {
 
 int64_t flush_128_bytes(const FlushArgs& args) {
   const int64_t rows = args.states.kept == Kept::kI8 ? kBlockRows<Kept::kI8> : kBlockRows<Kept::kF32>;
-  return rows * kValues * kept_bytes(args.entering.kept) +
-         args.folded_max * (rows * entry_bytes(args.ring.key_type) + kValues * entry_bytes(args.ring.value_type));
+  return rows * kValues * kept_bytes(args.entering.kept) + args.folded_max * (row_pitch(static_cast<int>(rows)) * entry_bytes(args.ring.key_type) +
+                                                                              row_pitch(kValues) * entry_bytes(args.ring.value_type));
 }
 
 void launch_flush_128(const FlushArgs& args, void* stream) {

@@ -1,5 +1,5 @@
 #pragma once
-// The fold of replay for heads of 128 x 128, by 128 threads: a thread has four columns and every fourth group of eight rows. Included by .cu files only.
+// The fold of replay for heads of 128 x 128, by 128 threads; and where they are in a state. Included by .cu files only.
 
 #include "kernels/cuda/kda_tile.h"
 #include "kernels/cuda/kept.h"
@@ -44,76 +44,122 @@ struct Entries {
   int first, count, rows;
 };
 
+/// Elements k and k + 1 of a column of entries as operands: bf16 numbers, or what is left of f32 numbers after those taken before.
+template <class T>
+struct Pair;
+template <>
+struct Pair<uint16_t> {
+  static constexpr int kParts = 1;
+  unsigned both;
+  __device__ __forceinline__ void set(uint16_t low, uint16_t high) { both = low | static_cast<unsigned>(high) << 16; }
+  __device__ __forceinline__ unsigned take() const { return both; }
+};
+template <>
+struct Pair<float> {
+  static constexpr int kParts = 3;
+  float low, high;
+  __device__ __forceinline__ void set(float l, float h) { low = l, high = h; }
+  __device__ __forceinline__ unsigned take() { return take_bf16(low, high); }
+};
+
 /// What the fold makes of kRows rows of a head's state, to which state, decay and keys belong. decay: loss and growth of each key channel, in shared memory.
+/// The sum over entries is a product on the tensor cores, 16 entries at a time, f32 numbers as three of bf16 (their products from 2^-24 on are left out).
 template <Kept kKept, class Key, class Value, int kRows = kKeys>
 struct Folded {
   const void* state;
-  float scale[4];  ///< of codes
-  bool zero;       ///< there is no state yet
+  const float* scales;  ///< of codes, of each column, in shared memory
+  bool zero;            ///< there is no state yet
   const float2* decay;
   Entries<Key, Value> entries;
 
-  static constexpr int kTogether = 8;  // rows
+  static constexpr int kTiles = 8;  ///< of eight columns: half of a row
 
-  /// Calls sink(row, four columns) for this thread's part of the state after the fold.
+  /// Calls sink(row, column, x, y) for this thread's part of the state after the fold: two neighbours at a time.
   template <class Sink>
   __device__ __forceinline__ void operator()(const Sink& sink) const {
+    const int lane = static_cast<int>(threadIdx.x) & 31;
 #pragma unroll 1
-    for (int group = 0; group < kRows / kRowLanes / kTogether; ++group) rows_of(kTogether * (row_lane() + kRowLanes * group), sink);
+    for (int job = static_cast<int>(threadIdx.x) / 32; job < kRows / 8; job += kReplayThreads / 32) {
+      const int first_row = job / 2 * 16, first_column = job % 2 * 64;
+      float sums[kTiles][4] = {};
+#pragma unroll 1
+      for (int first = 0; first < entries.count; first += 16) add_entries(first, first_row, first_column, sums);
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int row = first_row + lane / 4 + 8 * half;
+        const float2 d = decay[row];
+#pragma unroll
+        for (int n = 0; n < kTiles; ++n) {
+          const int column = first_column + 8 * n + lane % 4 * 2;
+          float2 s = {0, 0};
+          if (!zero) s = two_kept<kKept>(state, row * kValues + column);
+          if (kKept == Kept::kI8 && !zero) s.x *= scales[column], s.y *= scales[column + 1];
+          if (entries.count > 0) {
+            s.x = fmaf(d.y, sums[n][2 * half], fmaf(d.x, s.x, s.x)), s.y = fmaf(d.y, sums[n][2 * half + 1], fmaf(d.x, s.y, s.y));
+          }
+          sink(row, column, s.x, s.y);
+        }
+      }
+    }
   }
 
  private:
-  template <class Sink>
-  __device__ __forceinline__ void rows_of(int row, const Sink& sink) const {
-    const int column = first_column();
-    float sum[kTogether][4] = {};
-    int at = entries.first;
-#pragma unroll 2
-    for (int i = 0; i < entries.count; ++i) {
-      const float4 low = four_of(entries.keys + at * entries.key_row + row), high = four_of(entries.keys + at * entries.key_row + row + 4);
-      const float4 u = four_of(entries.values + at * entries.value_row + column);
-      const float k[kTogether] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+  __device__ __forceinline__ int place(int i) const {
+    return entries.first + i >= entries.rows ? entries.first + i - entries.rows : entries.first + i;
+  }
+  __device__ __forceinline__ Key key(int i, int row) const { return i < entries.count ? entries.keys[place(i) * entries.key_row + row] : Key{}; }
+  __device__ __forceinline__ Value value(int i, int column) const {
+    return i < entries.count ? entries.values[place(i) * entries.value_row + column] : Value{};
+  }
+  /// Entries first … first + 15, times 16 rows and 64 columns.
+  __device__ __forceinline__ void add_entries(int first, int first_row, int first_column, float (*sums)[4]) const {
+    const int lane = static_cast<int>(threadIdx.x) & 31;
+    const int i = first + lane % 4 * 2;
+    Pair<Key> keys[4];
 #pragma unroll
-      for (int q = 0; q < kTogether; ++q) {
-        sum[q][0] = fmaf(k[q], u.x, sum[q][0]), sum[q][1] = fmaf(k[q], u.y, sum[q][1]);
-        sum[q][2] = fmaf(k[q], u.z, sum[q][2]), sum[q][3] = fmaf(k[q], u.w, sum[q][3]);
-      }
-      if (++at == entries.rows) at = 0;
+    for (int w = 0; w < 4; ++w) {
+      const int row = first_row + lane / 4 + w % 2 * 8, entry = i + w / 2 * 8;
+      keys[w].set(key(entry, row), key(entry + 1, row));
+    }
+    unsigned a[Pair<Key>::kParts][4];
+#pragma unroll
+    for (int part = 0; part < Pair<Key>::kParts; ++part) {
+#pragma unroll
+      for (int w = 0; w < 4; ++w) a[part][w] = keys[w].take();
     }
 #pragma unroll
-    for (int q = 0; q < kTogether; ++q) {
-      float4 s = make_float4(0, 0, 0, 0);
-      if (!zero) s = four_kept<kKept>(state, (row + q) * kValues + column);
-      if (kKept == Kept::kI8) s.x *= scale[0], s.y *= scale[1], s.z *= scale[2], s.w *= scale[3];
-      if (entries.count > 0) {
-        const float2 d = decay[row + q];
-        s.x = fmaf(d.y, sum[q][0], fmaf(d.x, s.x, s.x)), s.y = fmaf(d.y, sum[q][1], fmaf(d.x, s.y, s.y));
-        s.z = fmaf(d.y, sum[q][2], fmaf(d.x, s.z, s.z)), s.w = fmaf(d.y, sum[q][3], fmaf(d.x, s.w, s.w));
+    for (int n = 0; n < kTiles; ++n) {
+      const int column = first_column + 8 * n + lane / 4;
+      Pair<Value> values[2];
+#pragma unroll
+      for (int w = 0; w < 2; ++w) values[w].set(value(i + 8 * w, column), value(i + 8 * w + 1, column));
+#pragma unroll
+      for (int part = 0; part < Pair<Value>::kParts; ++part) {
+        const unsigned b[2] = {values[0].take(), values[1].take()};
+#pragma unroll
+        for (int other = 0; other < Pair<Key>::kParts; ++other) {
+          if (part + other < 3) mma_bf16(sums[n], a[other], b);
+        }
       }
-      sink(row + q, s);
     }
   }
 };
 
-/// Rounds what `rows` gives to a state at `to`; scale: those of this thread's columns, if there are codes.
+/// Rounds what `rows` gives to a state at `to`. most, scales: of kI8, a number for each column in shared memory; most begins as zeros. All threads.
 template <Kept kKept, class Rows>
-__device__ __forceinline__ void keep_rows(void* to, float* scale, const Rows& rows) {
-  const int column = first_column();
-  float inverse[4] = {};
+__device__ __forceinline__ void keep_rows(void* to, unsigned* most, float* scales, const Rows& rows) {
   if constexpr (kKept == Kept::kI8) {
-    unsigned most[4] = {};
-    rows([&](int, float4 v) {
-      most[0] = max(most[0], magnitude_bits(v.x)), most[1] = max(most[1], magnitude_bits(v.y));
-      most[2] = max(most[2], magnitude_bits(v.z)), most[3] = max(most[3], magnitude_bits(v.w));
+    rows([&](int, int column, float x, float y) { atomicMax(most + column, magnitude_bits(x)), atomicMax(most + column + 1, magnitude_bits(y)); });
+    __syncthreads();
+    rows([&](int row, int column, float x, float y) {
+      const float inverse[2] = {code_scale(most[column], 127.0f).inverse, code_scale(most[column + 1], 127.0f).inverse};
+      keep_two<kKept>(to, row * kValues + column, x, y, inverse);
     });
-#pragma unroll
-    for (int j = 0; j < 4; ++j) {
-      for (int mask = 8; mask < 32; mask <<= 1) most[j] = max(most[j], __shfl_xor_sync(0xFFFFFFFFu, most[j], mask));
-      const CodeScale code = code_scale(most[j], 127.0f);
-      scale[j] = code.scale, inverse[j] = code.inverse;
-    }
+    __syncthreads();
+    scales[threadIdx.x] = code_scale(most[threadIdx.x], 127.0f).scale;
+  } else {
+    rows([&](int row, int column, float x, float y) { keep_two<kKept>(to, row * kValues + column, x, y, nullptr); });
   }
-  rows([&](int row, float4 v) { keep_four<kKept>(to, row * kValues + column, v, inverse); });
 }
 
 }  // namespace lathe::kernels::cuda

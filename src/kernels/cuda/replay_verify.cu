@@ -19,6 +19,7 @@ struct Shared {
   float2 hats[kTokens][kKeys];  ///< k and q, grown; during a fold the first has (loss, growth)
   float keys[kTokens][kKeys];   ///< as the ring has them
   float sums[kTokens][4][3];    ///< of each warp: q·q, k·k, q·k
+  float scales[kValues];        ///< of codes
   Barrier loaded;
 };
 
@@ -58,7 +59,6 @@ struct Window {
   float* decay;
   int h, begin, start;
   int checkpoint, ring_first;  ///< and its row of the ring
-  float scale[4];
   bool zero, arrived;
 
   static constexpr unsigned kBytes = kStateSize * kept_bytes(kKept);
@@ -80,9 +80,7 @@ struct Window {
       barrier_arrive_expect(&shared.loaded, kBytes);
       bulk_load(state, static_cast<const char*>(p.states.data) + (in * p.states.stride + h * kStateSize) * kept_bytes(kKept), kBytes, &shared.loaded);
     }
-    if constexpr (kKept == Kept::kI8) {
-      for (int j = 0; j < 4; ++j) scale[j] = p.states.scales[in * p.states.scale_stride + h * kValues + first_column() + j];
-    }
+    if (kKept == Kept::kI8) shared.scales[threadIdx.x] = p.states.scales[in * p.states.scale_stride + h * kValues + threadIdx.x];
   }
   /// After a __syncthreads.
   __device__ __forceinline__ void wait_for_state() {
@@ -94,15 +92,17 @@ struct Window {
   __device__ void fold(int position) {
     const float g = decay_at(position - 1)[threadIdx.x];
     shared.hats[0][threadIdx.x] = {expm1f(g), expf(g)};
+    auto* const most = reinterpret_cast<unsigned*>(&shared.keys[0][0]);
+    most[threadIdx.x] = 0;
     __syncthreads();
     wait_for_state();
     const Folded<kKept, Key, Value> folded{.state = state,
-                                           .scale = {scale[0], scale[1], scale[2], scale[3]},
+                                           .scales = shared.scales,
                                            .zero = zero,
                                            .decay = shared.hats[0],
                                            .entries = {keys, values, static_cast<int>(p.ring.key_row), static_cast<int>(p.ring.value_row), ring_first,
                                                        position - checkpoint, p.ring.rows}};
-    keep_rows<kKept>(state, scale, folded);
+    keep_rows<kKept>(state, most, shared.scales, folded);
     zero = false;
     checkpoint = position, ring_first = position % p.ring.rows;
     __syncthreads();
@@ -228,7 +228,7 @@ struct Window {
 #pragma unroll
       for (int t = 0; t < kCount; ++t) {
 #pragma unroll
-        for (int j = 0; j < 4; ++j) a[t][j] *= scale[j], b[t][j] *= scale[j];
+        for (int j = 0; j < 4; ++j) a[t][j] *= shared.scales[column + j], b[t][j] *= shared.scales[column + j];
       }
     }
   }
@@ -316,11 +316,13 @@ __global__ void __launch_bounds__(kReplayThreads, (blocks_per_sm<kKept, kSingle>
                                    .start = start,
                                    .checkpoint = checkpoint,
                                    .ring_first = checkpoint % p.ring.rows,
-                                   .scale = {1, 1, 1, 1},
                                    .zero = true,
                                    .arrived = true};
   window.ask_for_state(in);
-  if constexpr (kSingle) return window.template segment<1>(begin, 1, p.fold[begin]);
+  if constexpr (kSingle) {
+    window.template segment<1>(begin, 1, p.fold[begin]);
+    return;
+  }
   for (int t = begin; t < end;) {
     int folds[kTokens];
 #pragma unroll

@@ -43,10 +43,10 @@ template <LaunchCodes kLaunch, class Place>
 void run_codes(const LaunchContext& context, const View& x, const View& amax, CodesArgs args, int64_t more, const Place& place) {
   args.tokens = narrow(x.dim(0)), args.cols = narrow(x.dim(1));
   if (args.tokens == 0) return;
-  args.x_stride = std::max<int64_t>(codes_stride(args.cols), 16);
+  args.x_rows = codes_rows(args.tokens);
   const bool cut = kLaunch == launch_codes_wgmma;
   const int32_t counters = cut ? codes_counters(args) : 0;
-  const Space space{rounded(args.tokens * args.x_stride), rounded(int64_t{args.tokens} * 4), rounded(int64_t{counters} * 4),
+  const Space space{rounded(codes_bytes(args.tokens, args.cols)), rounded(int64_t{args.tokens} * 4), rounded(int64_t{counters} * 4),
                     cut ? rounded(codes_partial_bytes(args)) : 0, rounded(more)};
   auto* const memory = static_cast<std::byte*>(scratch(context, space.all()));
   auto* const codes = reinterpret_cast<int8_t*>(memory);
@@ -57,7 +57,7 @@ void run_codes(const LaunchContext& context, const View& x, const View& amax, Co
   launch_to_codes({.x = rows_of(x),
                    .amax = amax.present() ? amax.f32() : nullptr,
                    .codes = codes,
-                   .stride = args.x_stride,
+                   .rows = args.x_rows,
                    .scales = scales,
                    .counters = counts,
                    .tokens = args.tokens,

@@ -5,14 +5,20 @@
 
 namespace lathe::kernels::cuda {
 
-/// Codes lie in shared memory as rows of 128 bytes, eight rows one after the other in 1,024 bytes, the 16-byte pieces of row r in the order i ^ (r mod 8).
+/// Codes lie as rows of 128 bytes, eight rows one after the other in 1,024 bytes, the 16-byte pieces of row r in the order i ^ (r mod 8).
 /// Where piece `piece` of a row lies.
-__device__ __forceinline__ int swizzled(int row, int piece) { return row * 128 + ((piece ^ (row & 7)) << 4); }
+__host__ __device__ __forceinline__ int swizzled(int row, int piece) { return row * 128 + ((piece ^ (row & 7)) << 4); }
 
 #ifdef LATHE_CUDA_EMULATED
 
 inline int swizzle_gap(const char*) { return 0; }
 inline void copies_arrive(Barrier* b) { barrier_arrive(b); }
+inline void bulk_load_both(void* to, const void* from, unsigned bytes, Barrier* b) {
+  for (int rank = 0; rank < 2; ++rank) {
+    std::memcpy(emulated::remote_shared(to, rank), from, bytes);
+    barrier_bytes(static_cast<Barrier*>(emulated::remote_shared(b, rank)), bytes);
+  }
+}
 /// D (+)= A B: A 64 rows (16 of each warp) and B kTokens rows of 32 codes; D 64 x kTokens, fragments as of wgmma in cluster.h.
 template <int kTokens>
 void wgmma_codes(int* d, const char* a, const char* b, int piece, bool add) {
@@ -44,6 +50,14 @@ __device__ __forceinline__ void copies_arrive(Barrier* b) {
   asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(shared_address(b)) : "memory");
 }
 
+/// To the same place in both blocks of a cluster, and for the barrier there.
+__device__ __forceinline__ void bulk_load_both(void* to, const void* from, unsigned bytes, Barrier* b) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1], %2, [%3], %4;" ::"r"(shared_address(to)),
+      "l"(from), "r"(bytes), "r"(shared_address(b)), "h"(static_cast<uint16_t>(3))
+      : "memory");
+}
+
 #define LATHE_I4(i) "+r"(d[i]), "+r"(d[i + 1]), "+r"(d[i + 2]), "+r"(d[i + 3])
 #define LATHE_I16(i) LATHE_I4(i), LATHE_I4(i + 4), LATHE_I4(i + 8), LATHE_I4(i + 12)
 #define LATHE_I64(i) LATHE_I16(i), LATHE_I16(i + 16), LATHE_I16(i + 32), LATHE_I16(i + 48)
@@ -51,15 +65,15 @@ __device__ __forceinline__ void copies_arrive(Barrier* b) {
 #define LATHE_N8 LATHE_N4 ",%4,%5,%6,%7"
 #define LATHE_N16 LATHE_N8 ",%8,%9,%10,%11,%12,%13,%14,%15"
 #define LATHE_N32 LATHE_N16 ",%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
-#define LATHE_N64                                                                                                                     \
-  LATHE_N32                                                                                                                           \
-      ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62," \
-      "%63"
-#define LATHE_N128                                                                                                                        \
-  LATHE_N64                                                                                                                               \
-      ",%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79,%80,%81,%82,%83,%84,%85,%86,%87,%88,%89,%90,%91,%92,%93,%94,%95," \
-      "%96,%97,%98,%99,%100,%101,%102,%103,%104,%105,%106,%107,%108,%109,%110,%111,%112,%113,%114,%115,%116,%117,%118,%119,%120,%121,"    \
-      "%122,%123,%124,%125,%126,%127"
+#define LATHE_N64                                                                                                                 \
+  LATHE_N32                                                                                                                       \
+  ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62," \
+  "%63"
+#define LATHE_N128                                                                                                                    \
+  LATHE_N64                                                                                                                           \
+  ",%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79,%80,%81,%82,%83,%84,%85,%86,%87,%88,%89,%90,%91,%92,%93,%94,%95," \
+  "%96,%97,%98,%99,%100,%101,%102,%103,%104,%105,%106,%107,%108,%109,%110,%111,%112,%113,%114,%115,%116,%117,%118,%119,%120,%121,"    \
+  "%122,%123,%124,%125,%126,%127"
 #define LATHE_CODES(tokens, sums, a, b, p) \
   "{\n.reg .pred p;\nsetp.ne.b32 p, %" #p ", 0;\nwgmma.mma_async.sync.aligned.m64n" #tokens "k32.s32.s8.s8 {" sums "}, %" #a ", %" #b ", p;\n}\n"
 #define LATHE_AB "l"(da), "l"(db), "r"(plus)
