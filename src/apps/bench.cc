@@ -12,9 +12,9 @@
 #include "apps/settings.h"
 #include "apps/terminal.h"
 #include "apps/text_model.h"
+#include "backend/cpu/thread_choice.h"
 #include "base/clock.h"
 #include "base/file.h"
-#include "base/threads.h"
 #include "config/settings_json.h"
 #include "engine/generate.h"
 #include "evaluate/bench_ab.h"
@@ -105,7 +105,8 @@ Result<int> bench_ops_verb(const config::Settings& settings, const BenchOptions&
   LATHE_TRY(bench.tokens, split_integers("--tokens", options.tokens, 1));
   LATHE_TRY_VOID(evaluate::check_bench_ops(bench));
   LATHE_TRY(const Baseline baseline, find_baseline(options, where));
-  evaluate::Roofs roofs(engine.cpu.threads);
+  LATHE_TRY(const backend::ThreadChoice threads, backend::choose_threads(engine.cpu));
+  evaluate::Roofs roofs(threads.plan.threads);
   roofs_line(roofs);  // measures them before the ops; they are measured again after
   Stages stages({.quiet = options.json});
   LATHE_TRY(const auto benches,
@@ -174,7 +175,8 @@ Result<int> bench_model_verb(const config::Settings& settings, const BenchOption
   LATHE_TRY(const Baseline baseline, find_baseline(options, where));
   if (options.check) return check_model(engine, bench);
   if (allocation_count() >= 0) bench.allocations = allocation_count;
-  evaluate::Roofs roofs(engine.cpu.threads);
+  LATHE_TRY(const backend::ThreadChoice threads, backend::choose_threads(engine.cpu));
+  evaluate::Roofs roofs(threads.plan.threads);
   Stages stages({.quiet = options.json});
   std::vector<evaluate::Sample> first;
   std::string page;
@@ -257,6 +259,7 @@ Result<int> bench_rival_verb(const config::Settings& settings, const BenchOption
   LATHE_TRY_VOID(check_rival_flags(options));
   const Circumstances where;
   LATHE_TRY(const engine::EngineOptions engine, engine_options(settings));
+  LATHE_TRY(const backend::ThreadChoice threads, backend::choose_threads(engine.cpu));
   evaluate::BenchRivalOptions bench{.llama_bench = options.llama_bench,
                                     .gguf = options.gguf,
                                     .server = options.server,
@@ -266,7 +269,7 @@ Result<int> bench_rival_verb(const config::Settings& settings, const BenchOption
                                     .batches = {},
                                     .decode_context = options.decode_context,
                                     .samples = options.samples,
-                                    .threads = engine.cpu.threads > 0 ? engine.cpu.threads : base::default_thread_count(),
+                                    .threads = threads.plan.threads,
                                     .pairs = {.pairs = static_cast<int>(options.pairs), .seed = static_cast<uint64_t>(options.seed)}};
   LATHE_TRY(bench.prompts, split_integers("--prompt", options.prompts, 1));
   LATHE_TRY(bench.batches, split_integers("--batch", options.batches, 1));

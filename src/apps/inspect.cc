@@ -5,12 +5,13 @@
 
 #include <algorithm>
 #include <array>
+#include <set>
 
 #include "apps/settings.h"
 #include "apps/terminal.h"
 #include "apps/verbs.h"
+#include "backend/cpu/thread_choice.h"
 #include "base/log.h"
-#include "base/threads.h"
 #include "models/model_description.h"
 #include "models/registry.h"
 
@@ -70,14 +71,41 @@ Json kernels_json(const backend::Dispatch& dispatch) {
   return out;
 }
 
+/// The machine's processors, those that may be used, and where the threads go.
+Json topology_json(const backend::ThreadChoice& choice) {
+  const base::Topology& all = base::system_topology();
+  std::set<int> cores, packages, nodes;
+  for (const base::Processor& p : all.processors) cores.insert(p.core), packages.insert(p.package), nodes.insert(p.node);
+  Json::Array places, measured;
+  for (const base::WorkerPlace& place : choice.plan.workers) {
+    places.push_back(Json::Object{{"node", place.node}, {"processors", place.cpus.empty() ? "any" : base::cpu_list_text(place.cpus)}});
+  }
+  for (const backend::BandwidthSample& sample : choice.measured) {
+    measured.push_back(Json::Object{{"threads", sample.threads}, {"bytes_per_second", sample.bytes_per_second}});
+  }
+  const auto count = [](const std::set<int>& set) { return static_cast<int64_t>(set.size()); };
+  return Json::Object{{"processors", static_cast<int64_t>(all.processors.size())},
+                      {"cores", count(cores)},
+                      {"packages", count(packages)},
+                      {"nodes", count(nodes)},
+                      {"quota", all.quota > 0 ? Json(all.quota) : Json()},
+                      {"usable_processors", choice.plan.processors},
+                      {"usable_cores", choice.plan.cores},
+                      {"bandwidth", std::move(measured)},
+                      {"places", std::move(places)}};
+}
+
 /// Instruction sets and threads that a run with these options would use. Errors: as make_cpu_device.
 Result<Json> machine_json(const backend::CpuOptions& cpu) {
   LATHE_TRY(const backend::IsaLevel chosen, backend::chosen_isa(cpu));
   Json::Array available;
   for (const backend::IsaLevel level : backend::available_isa_levels()) available.push_back(backend::isa_name(level));
+  LATHE_TRY(const backend::ThreadChoice threads, backend::choose_threads(cpu));
   return Json(Json::Object{{"isa", backend::isa_name(chosen)},
                            {"isa_available", std::move(available)},
-                           {"threads", cpu.threads > 0 ? cpu.threads : base::default_thread_count()}});
+                           {"threads", threads.plan.threads},
+                           {"threads_reason", threads.plan.reason},
+                           {"topology", topology_json(threads)}});
 }
 
 /// The model as it would run: its kernels planned, with weights where there are some. No cache is reserved, so the context need not fit this machine.
@@ -163,6 +191,11 @@ void append_machine(std::string& out, const Json& all) {
   table_row(out, "instruction set", {cell(machine, "isa")});
   out += fmt::format("  {:<34} {}\n", "instruction sets available", fmt::join(available, ", "));
   table_row(out, "threads", {cell(machine, "threads")});
+  out += fmt::format("  {:<34} {}\n", "", cell(machine, "threads_reason"));
+  const Json& topology = *machine.find("topology");
+  out += fmt::format("  {:<34} {} processors, {} cores, {} packages, {} memory nodes; usable {} processors of {} cores\n", "topology",
+                     cell(topology, "processors"), cell(topology, "cores"), cell(topology, "packages"), cell(topology, "nodes"),
+                     cell(topology, "usable_processors"), cell(topology, "usable_cores"));
   const Json& engine = *all.find("engine");
   for (const auto& [key, value] : engine.as_object()) {
     if (value.is_number()) table_row(out, key, {cell(engine, key.c_str())});

@@ -127,8 +127,17 @@ void declare_engine(config::SettingRegistry& r) {
                      .min = 0,
                      .max = limit(kLimits.threads),
                      .cost = SettingCost::kRestart,
-                     .help = "Worker threads; 0: one per available processor.",
+                     .help = "Worker threads; 0: chosen for this machine (see inspect).",
                      .aliases = {"threads", "t"}}));
+  r.declare(text("engine.cpu-range", "Processors to run on, as 0-7,16; empty: all that this process may use.", {"cpu-range"}));
+  r.declare(text("engine.cpu-mask", "The same as a hexadecimal mask, one bit for each processor.", {"cpu-mask"}));
+  r.declare(choice(
+      {.name = "engine.numa",
+       .value = "auto",
+       .choices = {"auto", "distribute", "isolate", "off"},
+       .help = "Where threads run. distribute: evenly over the memory nodes, each with its part of the weights; isolate: only the node where the "
+               "program started; off: anywhere; auto: as distribute where there are several nodes or slow cores, and every core has its thread.",
+       .aliases = {"numa"}}));
   r.declare(text("engine.isa", "Instruction set to use instead of the best one: scalar, avx2, avx512, avx512_vnni, avx512_bf16.", {"isa"}));
   r.declare(text("engine.kernel", "Kernels to use instead of the chosen ones: op=variant, separated by commas.", {"kernel"}));
   r.declare(flag("engine.no-fallback", "Refuse to run when an op has no kernel of its own.", {"no-fallback"}));
@@ -307,6 +316,33 @@ Result<std::vector<int64_t>> split_integers(const char* flag, const std::string&
   return values;
 }
 
+namespace {
+
+/// Which processors the threads run on.
+Result<void> take_processors(const config::Settings& settings, backend::CpuOptions& cpu) {
+  const std::string& range = settings.get_string("engine.cpu-range");
+  const std::string& mask = settings.get_string("engine.cpu-mask");
+  if (!range.empty() && !mask.empty()) return err(Code::kInvalidArgument, "--cpu-range and --cpu-mask say the same: expected one of them");
+  if (!range.empty()) {
+    auto cpus = base::parse_cpu_list(range);
+    if (!cpus) return base::forward_error(cpus, "--cpu-range");
+    cpu.cpus = std::move(*cpus);
+  }
+  if (!mask.empty()) {
+    auto cpus = base::parse_cpu_mask(mask);
+    if (!cpus) return base::forward_error(cpus, "--cpu-mask");
+    cpu.cpus = std::move(*cpus);
+  }
+  const std::string& numa = settings.get_string("engine.numa");
+  cpu.numa = numa == "distribute" ? base::Numa::kDistribute
+             : numa == "isolate"  ? base::Numa::kIsolate
+             : numa == "off"      ? base::Numa::kOff
+                                  : base::Numa::kAuto;
+  return {};
+}
+
+}  // namespace
+
 Result<engine::EngineOptions> engine_options(const config::Settings& settings) {
   engine::EngineOptions options;
   options.model = settings.get_string("engine.model");
@@ -318,6 +354,7 @@ Result<engine::EngineOptions> engine_options(const config::Settings& settings) {
   options.precision = settings.get_string("engine.dtype") == "float32" ? models::Precision::kExact : models::Precision::kFast;
   options.prefill_mla = settings.get_string("engine.mla-prefill") == "expanded" ? models::MlaPath::kExpanded : models::MlaPath::kAbsorbed;
   options.cpu.threads = static_cast<int>(settings.get_int("engine.threads"));
+  LATHE_TRY_VOID(take_processors(settings, options.cpu));
   options.cpu.isa = settings.get_string("engine.isa");
   options.no_fallback = settings.get_bool("engine.no-fallback");
   options.context_tokens = settings.get_int("engine.context");

@@ -33,6 +33,8 @@ class Device {
   virtual void copy_to_host(void* host, const void* device, int64_t bytes) = 0;
   virtual void copy_on_device(void* to, const void* from, int64_t bytes) = 0;  ///< ranges must not overlap
   virtual void fill_zero(void* device, int64_t bytes) = 0;
+  /// Host memory that kernels will read in place (host_visible), in rows: a device whose memory has near and far parts brings each to its readers.
+  virtual void settle(const void* data, int64_t bytes) { (void)data, (void)bytes; }
   /// Variants in order of preference: the first that supports a problem is chosen.
   virtual std::span<const ops::Variant> table() const = 0;
   /// Enqueues `variant` (in order). `counters` non-null: run the counting twin.

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "base/topology.h"
 #include "ops/kernel.h"
 
 namespace lathe::backend {
@@ -57,8 +58,10 @@ class HostContext {
  public:
   /// `scratch_limit`: most bytes of scratch that a launch may ask for at once.
   explicit HostContext(int threads, int64_t scratch_limit = std::numeric_limits<int64_t>::max()) : pool_(threads), scratch_(threads, scratch_limit) {}
+  HostContext(const base::ThreadPlan& plan, int64_t scratch_limit) : pool_(plan), scratch_(plan.threads, scratch_limit) {}
   base::ThreadPool& pool() { return pool_; }
   int threads() const { return pool_.threads(); }
+  int pinned() const { return pool_.pinned(); }
   /// Runs the variant on this context, the counting twin if counters are given. After a launch without its scratch nothing runs until take_error().
   void run(const ops::Variant& variant, const void* params, ops::OpCounters* counters);
   /// resource_exhausted if a launch since the last call lacked scratch.

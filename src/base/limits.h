@@ -52,6 +52,7 @@ struct Limits {
   int64_t model_positions = int64_t{1} << 31;
   // Settings and requests.
   int64_t threads = 4096;
+  int64_t processors = 8192;         ///< numbers of processors; the largest kernels have as many
   int64_t context_tokens = 1 << 24;  ///< prompt and answer together; an answer alone as well
   int64_t batch_tokens = 1 << 16;    ///< rows of a step
   int64_t sampling_top_k = 1 << 20;

@@ -1,18 +1,25 @@
 #include "base/threads.h"
 
+#include <pthread.h>
 #include <sched.h>
 
 #include <algorithm>
+#include <span>
 #include <system_error>
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/limits.h"
+#include "base/topology.h"
 
 namespace lathe::base {
 namespace {
 
 // About 40 µs: longer than the gaps inside a decode step and between two (a sleeper takes 16 µs to wake), shorter than a scheduling quantum.
 constexpr int kSpins = 1600;
+
+/// A set of processors as the system takes it: the usual type ends at 1024.
+constexpr size_t kMaskBytes = CPU_ALLOC_SIZE(kLimits.processors);
 
 /// Of ThreadPool's state: the lowest bit above the number of helpers inside.
 constexpr uint64_t kTurn = 1 << 16;
@@ -23,6 +30,17 @@ void relax() {
 #else
   std::this_thread::yield();
 #endif
+}
+
+/// Puts a thread on some processors; false if the system refuses. An empty list: nothing is wanted.
+bool pin(pthread_t thread, std::span<const int> cpus) {
+  if (cpus.empty()) return false;
+  std::vector<unsigned char> mask(kMaskBytes);
+  for (const int cpu : cpus) {
+    LATHE_CHECK(cpu >= 0 && cpu < static_cast<int>(kLimits.processors), "processor {}", cpu);
+    CPU_SET_S(static_cast<size_t>(cpu), kMaskBytes, reinterpret_cast<cpu_set_t*>(mask.data()));
+  }
+  return pthread_setaffinity_np(thread, kMaskBytes, reinterpret_cast<const cpu_set_t*>(mask.data())) == 0;
 }
 
 }  // namespace
@@ -37,7 +55,24 @@ ThreadPool::ThreadPool(int threads)
   }
 }
 
+ThreadPool::ThreadPool(const ThreadPlan& plan) : ThreadPool(plan.threads) {
+  for (size_t worker = 1; worker <= helpers_.size() && worker < plan.workers.size(); ++worker) {
+    if (pin(helpers_[worker - 1].native_handle(), plan.workers[worker].cpus)) ++pinned_;
+  }
+  if (plan.workers.empty() || plan.workers.front().cpus.empty()) return;
+  const pthread_t self = pthread_self();
+  std::vector<unsigned char> before(kMaskBytes);
+  if (pthread_getaffinity_np(self, kMaskBytes, reinterpret_cast<cpu_set_t*>(before.data())) != 0) return;
+  if (!pin(self, plan.workers.front().cpus)) return;
+  ++pinned_;
+  caller_ = self;
+  callers_mask_ = std::move(before);
+}
+
 ThreadPool::~ThreadPool() {
+  if (!callers_mask_.empty() && pthread_equal(caller_, pthread_self()) != 0) {
+    pthread_setaffinity_np(caller_, kMaskBytes, reinterpret_cast<const cpu_set_t*>(callers_mask_.data()));
+  }
   stop_.store(true);
   open();
   for (std::thread& helper : helpers_) helper.join();
@@ -154,11 +189,6 @@ void ThreadPool::for_each(int64_t tasks, FunctionRef<void(int64_t task, int work
   recorder_->span({.name = "barrier", .category = "wait", .ready_ns = start, .start_ns = start, .end_ns = now_ns()});
 }
 
-int default_thread_count() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  if (sched_getaffinity(0, sizeof(set), &set) != 0) return 1;
-  return std::max(1, CPU_COUNT(&set));
-}
+int default_thread_count() { return system_plan().threads; }
 
 }  // namespace lathe::base

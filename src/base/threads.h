@@ -12,6 +12,8 @@
 
 namespace lathe::base {
 
+struct ThreadPlan;
+
 /// Fixed set of threads that share numbered tasks.
 ///
 /// Threads   The calling thread is worker 0; `threads - 1` more are started and joined by this object. for_each is not re-entrant and has one caller at a time.
@@ -22,11 +24,16 @@ class ThreadPool {
  public:
   /// threads >= 1. Where the system refuses to start so many, threads() is less afterwards.
   explicit ThreadPool(int threads);
+  /// As many threads as planned, each where the plan wants it. What the system refuses runs anywhere: see pinned().
+  /// The caller's thread goes to its place too, until this object is destroyed.
+  explicit ThreadPool(const ThreadPlan& plan);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
 
   int threads() const { return threads_; }
+  /// Threads that were put where the plan wants them.
+  int pinned() const { return pinned_; }
 
   /// Calls body(task, worker) once for every task in [0, tasks), in any order and on any worker; returns when all are done.
   /// Results must not depend on which worker runs a task.
@@ -57,6 +64,9 @@ class ThreadPool {
   void worker_main(int worker);
 
   int threads_;
+  int pinned_ = 0;
+  std::vector<unsigned char> callers_mask_;  ///< where the caller's thread might run before it was pinned; empty: it was not
+  std::thread::native_handle_type caller_{};
   /// High bits: number of openings and closings so far, odd while a call is open. Low bits: helpers inside it.
   std::atomic<uint64_t> state_{0};
   std::atomic<bool> stop_{false};
@@ -71,7 +81,7 @@ class ThreadPool {
   std::vector<std::thread> helpers_;
 };
 
-/// Threads to use when nobody says: the processors this process may run on.
+/// Threads to use when nobody says: those of system_plan (base/topology.h).
 int default_thread_count();
 
 }  // namespace lathe::base

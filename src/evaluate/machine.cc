@@ -9,6 +9,7 @@
 
 #include "backend/cpu/cpu_device.h"
 #include "base/file.h"
+#include "base/topology.h"
 
 namespace lathe::evaluate {
 namespace {
@@ -91,7 +92,7 @@ std::string source_commit() {
 MachineFacts machine_facts() {
   MachineFacts facts;
   facts.cpu = field("/proc/cpuinfo", "model name");
-  facts.processors = base::default_thread_count();
+  facts.processors = static_cast<int>(base::allowed_processors().size());
   facts.id = slug(fmt::format("{} f{}m{} {}cpu", facts.cpu.empty() ? "unknown" : facts.cpu, field("/proc/cpuinfo", "cpu family"),
                               field("/proc/cpuinfo", "model\t"), facts.processors));
   utsname system{};

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "base/threads.h"
+#include "backend/cpu/thread_choice.h"
 #include "feedback/probe.h"
 #include "feedback/shadow.h"
 
@@ -101,7 +101,8 @@ class Selftest {
 
   Result<void> threads() {
     engine::EngineOptions other = options_;
-    const int now = options_.cpu.threads > 0 ? options_.cpu.threads : base::default_thread_count();
+    LATHE_TRY(const backend::ThreadChoice choice, backend::choose_threads(options_.cpu));
+    const int now = choice.plan.threads;
     other.cpu.threads = now == 1 ? 3 : 1;
     LATHE_TRY(const auto engine, engine::Engine::create(other));
     LATHE_TRY(const Trace trace, feed_new(*engine, ids_, {}));

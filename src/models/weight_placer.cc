@@ -57,7 +57,14 @@ Result<View> WeightPlacer::upload(const View& host) {
 Result<void> WeightPlacer::matrix(MatrixView& matrix) {
   if (!matrix.present()) return {};
   bytes_ += matrix.bytes();
-  if (device_.host_visible()) return {};
+  if (device_.host_visible()) {
+    const View& rows = matrix.values;
+    // From the first row to the last one: a slice by columns has other ranks' values in between.
+    if (rows.elements() > 0) {
+      device_.settle(rows.data, ((rows.dim(0) - 1) * rows.step(0) + rows.dim(rows.rank - 1)) * element_bytes(rows));
+    }
+    return {};
+  }
   LATHE_TRY(matrix.values, upload(matrix.values));
   if (matrix.scaled()) {
     LATHE_TRY(matrix.scales, upload(matrix.scales));

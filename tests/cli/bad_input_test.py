@@ -219,6 +219,12 @@ class BadInput(clilib.Case):
             (["matmul=nope", "scalar"], ["--kernel", "matmul=nope"]),
             (["nope=ref", "matmul"], ["--kernel", "nope=ref"]),
             (["mmx", "scalar"], ["--isa", "mmx"]),
+            (["--cpu-range", "'3-1'", "0-3,8"], ["--cpu-range", "3-1"]),
+            (["--cpu-range", "'0-8192'", "8192"], ["--cpu-range", "0-8192"]),
+            (["processors 8190-8191", "may run on"], ["--cpu-range", "8190-8191"]),
+            (["--cpu-mask", "'xyz'", "hexadecimal"], ["--cpu-mask", "xyz"]),
+            (["--cpu-range", "--cpu-mask", "one of them"], ["--cpu-range", "0", "--cpu-mask", "1"]),
+            (["numa", "far", "distribute"], ["--numa", "far"]),
         ]:
             self.refuse(USAGE, words, "run", "-p", "hi", *arguments)
         self.refuse(USAGE, ["temperature", "-1", "LATHE_SAMPLING_TEMPERATURE"], "run", "-p", "hi", env={"LATHE_SAMPLING_TEMPERATURE": "-1"})

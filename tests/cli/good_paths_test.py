@@ -187,6 +187,17 @@ class GoodPaths(unittest.TestCase):
         for words in ("Weights by kind", "decode step of 2 sequences", "a prompt of 4,096 tokens that is read in chunks of 512", "instruction set", "threads", "Kernels"):
             self.assertIn(words, page)
 
+    def test_threads_on_one_processor(self):
+        first = min(os.sched_getaffinity(0))
+        for flags in (["--cpu-range", str(first)], ["--cpu-mask", hex(1 << first)]):
+            machine = self.lathe.json("inspect", "--json", *flags)["machine"]
+            self.assertEqual((machine["threads"], machine["topology"]["usable_processors"]), (1, 1))
+            self.assertEqual([place["processors"] for place in machine["topology"]["places"]], [str(first)])
+        machine = self.lathe.json("inspect", "--json", "--numa", "off")["machine"]
+        self.assertTrue(all(place["processors"] == "any" for place in machine["topology"]["places"]))
+        self.assertGreaterEqual(machine["topology"]["processors"], len(os.sched_getaffinity(0)))
+        self.assertIn(machine["threads_reason"], self.lathe.good("inspect", "--numa", "off"))
+
     def test_inspect_published(self):
         os.makedirs(self.path("published"), exist_ok=True)
         file_name = os.path.join(self.path("published"), "config.json")
@@ -199,6 +210,7 @@ class GoodPaths(unittest.TestCase):
         self.assertEqual((out["context"], out["weights"], out["prefill_token_bytes"]["chunk"]), (1048576, False, 256))
         self.assertEqual((out["machine"]["isa"], out["machine"]["threads"]), ("scalar", 3))
         self.assertEqual(out["machine"]["isa_available"][0], "scalar")
+        self.assertIn("as asked for", out["machine"]["threads_reason"])
         self.assertTrue(all(k["kernel"] and k["reason"] and k["sites"] >= 1 for k in out["engine"]["kernels"]))
         self.assertEqual({k["kernel"] for k in out["engine"]["kernels"]}, {"scalar"})
         # Bytes and FLOPs per token of both phases. What is fixed is read once per chunk.

@@ -10,6 +10,7 @@
 #include <cstring>
 
 #include "backend/cpu/isa.h"
+#include "backend/cpu/thread_choice.h"
 #include "backend/host_context.h"
 #include "base/check.h"
 #include "base/clock.h"
@@ -51,9 +52,10 @@ class PieceRecorder final : public base::Recorder {
 
 class CpuDevice final : public Device {
  public:
-  CpuDevice(const CpuOptions& options, std::string isa, std::vector<ops::Variant> table)
+  CpuDevice(const CpuOptions& options, base::ThreadPlan plan, std::string isa, std::vector<ops::Variant> table)
       : limit_(memory_limit()),
-        context_(options.threads > 0 ? options.threads : base::default_thread_count(), options.scratch_max > 0 ? options.scratch_max : limit_),
+        plan_(std::move(plan)),
+        context_(plan_, options.scratch_max > 0 ? options.scratch_max : limit_),
         isa_(std::move(isa)),
         table_(std::move(table)) {}
   ~CpuDevice() override { LATHE_DCHECK(used_ == 0, "{} bytes of device memory outlive their device", used_); }
@@ -82,6 +84,9 @@ class CpuDevice final : public Device {
   void copy_on_device(void* to, const void* from, int64_t bytes) override { copy(to, from, bytes); }
   void fill_zero(void* device, int64_t bytes) override {
     if (bytes > 0) std::memset(device, 0, static_cast<size_t>(bytes));
+  }
+  void settle(const void* data, int64_t bytes) override {
+    if (plan_.nodes > 1) settle_pages(context_.pool(), plan_, data, bytes);
   }
   std::span<const ops::Variant> table() const override { return table_; }
 
@@ -121,7 +126,8 @@ class CpuDevice final : public Device {
     enqueued_ns_ = base::now_ns();  // the launch follows at once
   }
   std::string describe() const override {
-    return fmt::format("cpu: instruction set {}, {} threads, {} kernels", isa_, context_.threads(), table_.size());
+    return fmt::format("cpu: instruction set {}, {} threads, {} of them pinned, {} kernels", isa_, context_.threads(), context_.pinned(),
+                       table_.size());
   }
 
  private:
@@ -132,6 +138,7 @@ class CpuDevice final : public Device {
   }
 
   int64_t limit_;
+  base::ThreadPlan plan_;
   HostContext context_;
   std::string isa_;
   std::vector<ops::Variant> table_;
@@ -150,7 +157,8 @@ std::span<const ops::Variant> reference_table() { return kernels::ref::reference
 Result<IsaLevel> chosen_isa(const CpuOptions& options) { return choose_isa(options.isa, std::getenv("LATHE_ISA")); }
 
 Result<std::unique_ptr<Device>> make_cpu_device(const CpuOptions& options) {
-  if (options.threads < 0) return err(Code::kInvalidArgument, "{} threads, expected at least 1 (0: one per processor)", options.threads);
+  LATHE_TRY(ThreadChoice choice, choose_threads(options));
+  const int wanted = choice.plan.threads;
   std::string isa = "reference";
   std::vector<ops::Variant> table;
   if (!options.reference) {
@@ -163,8 +171,7 @@ Result<std::unique_ptr<Device>> make_cpu_device(const CpuOptions& options) {
 #ifdef LATHE_PLANTED_FAULTS
   table = with_planted_faults(std::move(table));
 #endif
-  auto device = std::make_unique<CpuDevice>(options, std::move(isa), std::move(table));
-  const int wanted = options.threads > 0 ? options.threads : base::default_thread_count();
+  auto device = std::make_unique<CpuDevice>(options, std::move(choice.plan), std::move(isa), std::move(table));
   if (device->threads() < wanted) {
     return err(Code::kResourceExhausted, "cannot start {} threads: the system started {}", wanted, device->threads());
   }
