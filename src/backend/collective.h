@@ -31,6 +31,14 @@ class Group {
   };
   /// Errors: unavailable on every rank if one of them has `failed`; out is then as it was, and the group can go on.
   virtual Result<void> tree_sum(const TreeSum& sum) = 0;
+  /// Combines the same rows of all ranks, element by element and in place: i32 [T, D] becomes the sum (which must fit), f32 [T, D] the greatest, NaN if one
+  /// of them is NaN. Integers have one sum: no order is promised, and none is seen.
+  struct Reduction {
+    View values{};
+    bool failed = false;  ///< as in TreeSum
+  };
+  /// Errors: as tree_sum; values are then as they were.
+  virtual Result<void> reduce(const Reduction& reduction) = 0;
   /// out f32 [T, Σ width] gets every rank's columns [T, width_r] in rank order. A rank without columns gives an absent view or width 0.
   virtual void gather_columns(const View& local, const View& out) = 0;
   virtual void barrier() = 0;

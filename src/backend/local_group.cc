@@ -1,6 +1,8 @@
 // A group of threads over shared memory. Every operation: publish what I give, wait for all, work on my share of the rows, wait for all.
 
 #include <algorithm>
+#include <cmath>
+#include <span>
 
 #include "backend/collective.h"
 #include "base/check.h"
@@ -17,7 +19,8 @@ struct Share {
 
 /// What the ranks of a group share. Slots are written by their rank before a meeting and read by others after it.
 struct Room {
-  Room(int ranks, base::Recorder* recorder) : size(ranks), sums(static_cast<size_t>(ranks)), columns(static_cast<size_t>(ranks)) {
+  Room(int ranks, base::Recorder* recorder)
+      : size(ranks), sums(static_cast<size_t>(ranks)), reductions(static_cast<size_t>(ranks)), columns(static_cast<size_t>(ranks)) {
     mutex.set_recorder(recorder);
   }
 
@@ -44,8 +47,23 @@ struct Room {
   int arrived = 0;
   uint64_t round = 0;
   std::vector<const Group::TreeSum*> sums;
+  std::vector<const Group::Reduction*> reductions;
   std::vector<Columns> columns;
 };
+
+/// NaN if one of them is.
+float greater(float a, float b) { return std::isnan(a) || a > b ? a : b; }
+
+/// Row t of every rank becomes what they make together.
+template <class T, class Combine>
+void combine_row(std::span<const Group::Reduction* const> ranks, int64_t t, Combine combine) {
+  const auto at = [&](const Group::Reduction* one) { return static_cast<T*>(one->values.data) + t * one->values.step(0); };
+  for (int64_t d = 0; d < ranks.front()->values.dim(1); ++d) {
+    T value = at(ranks.front())[d];
+    for (const Group::Reduction* one : ranks.subspan(1)) value = combine(value, at(one)[d]);
+    for (const Group::Reduction* one : ranks) at(one)[d] = value;
+  }
+}
 
 float* row_of(const View& view, int64_t row) { return view.f32() + row * view.step(0); }
 
@@ -59,18 +77,34 @@ class LocalGroup final : public Group {
   Result<void> tree_sum(const TreeSum& sum) override {
     room_->sums[static_cast<size_t>(rank_)] = &sum;
     room_->meet();
-    const auto failed = std::find_if(room_->sums.begin(), room_->sums.end(), [](const TreeSum* one) { return one->failed; });
-    const auto who = failed - room_->sums.begin();
-    if (failed != room_->sums.end()) {
-      room_->meet();  // nobody's `sum` may go before all have looked
-      return err(Code::kUnavailable, "rank {} of {} failed and has no part of a sum to give", who, size());
-    }
+    LATHE_TRY_VOID(all_stand<TreeSum>(room_->sums));
     const Share mine = share(sum.out.dim(0));
     row_.resize(static_cast<size_t>(sum.out.dim(1)));
     for (int64_t t = mine.begin; t < mine.end; ++t) {
       gather_nodes(t, sum.leaves);
       tensor::tree_combine({sum.leaves, nodes_, rows_.data(), sum.out.dim(1)}, row_.data());
       for (const TreeSum* other : room_->sums) std::copy(row_.begin(), row_.end(), row_of(other->out, t));
+    }
+    room_->meet();
+    return {};
+  }
+
+  Result<void> reduce(const Reduction& reduction) override {
+    room_->reductions[static_cast<size_t>(rank_)] = &reduction;
+    room_->meet();
+    LATHE_TRY_VOID(all_stand<Reduction>(room_->reductions));
+    const Share mine = share(reduction.values.dim(0));
+    for (const Reduction* other : room_->reductions) {
+      const View& values = other->values;
+      LATHE_CHECK(values.dtype == reduction.values.dtype && values.dim(0) == reduction.values.dim(0) && values.dim(1) == reduction.values.dim(1),
+                  "ranks combine {} and {}", tensor::describe(values), tensor::describe(reduction.values));
+    }
+    for (int64_t t = mine.begin; t < mine.end; ++t) {
+      if (reduction.values.dtype == DType::kI32) {
+        combine_row<int32_t>(room_->reductions, t, [](int32_t a, int32_t b) { return a + b; });
+      } else {
+        combine_row<float>(room_->reductions, t, [](float a, float b) { return greater(a, b); });
+      }
     }
     room_->meet();
     return {};
@@ -93,6 +127,16 @@ class LocalGroup final : public Group {
   }
 
  private:
+  /// After a meeting: unavailable, on every rank, if one of them has failed.
+  template <class Part>
+  Result<void> all_stand(const std::vector<const Part*>& parts) {
+    const auto failed = std::find_if(parts.begin(), parts.end(), [](const Part* one) { return one->failed; });
+    if (failed == parts.end()) return {};
+    const auto who = failed - parts.begin();
+    room_->meet();  // nobody's part may go before all have looked
+    return err(Code::kUnavailable, "rank {} of {} failed and has no part of a sum to give", who, size());
+  }
+
   Share share(int64_t rows) const { return {rows * rank_ / size(), rows * (rank_ + 1) / size()}; }
 
   /// Nodes of all ranks that have something for row t. Ranks hold ascending leaves in rank order or not: sorted here.

@@ -4,8 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <cmath>
 #include <cstring>
 #include <functional>
+#include <limits>
 #include <random>
 #include <string>
 #include <thread>
@@ -62,6 +64,49 @@ std::vector<float> whole(const Leaves& leaves) {
   int32_t ignored = 0;
   for (int64_t t = 0; t < kRows; ++t) partial(leaves, {0, leaves.count}, t, &out[static_cast<size_t>(t * kWidth)], ignored);
   return out;
+}
+
+TEST(LocalGroup, ReductionsAreThoseOfAllRanks) {
+  constexpr int64_t kColumns = 3;
+  for (const int ranks : {1, 2, 5}) {
+    for (const int64_t rows : {0, 1, 7}) {
+      auto group = make_local_group(ranks);
+      on_every_rank(group, [&](Group& end) {
+        const int rank = end.rank();
+        std::vector<int32_t> sums(static_cast<size_t>(rows * kColumns));
+        std::vector<float> greatest(sums.size());
+        for (size_t i = 0; i < sums.size(); ++i) {
+          sums[i] = static_cast<int32_t>(i) * 1000 - rank;
+          greatest[i] = static_cast<float>((i + static_cast<size_t>(rank)) % static_cast<size_t>(ranks));
+        }
+        if (rows > 1 && rank == ranks - 1) greatest[4] = std::numeric_limits<float>::quiet_NaN();
+        ASSERT_TRUE(end.reduce({.values = tensor::make_view(sums.data(), DType::kI32, {rows, kColumns})}).has_value());
+        ASSERT_TRUE(end.reduce({.values = tensor::make_view(greatest.data(), DType::kF32, {rows, kColumns})}).has_value());
+        for (size_t i = 0; i < sums.size(); ++i) {
+          EXPECT_EQ(sums[i], static_cast<int32_t>(i) * 1000 * ranks - ranks * (ranks - 1) / 2) << i;
+          if (rows > 1 && i == 4) {
+            EXPECT_TRUE(std::isnan(greatest[i]));
+          } else {
+            EXPECT_EQ(greatest[i], static_cast<float>(ranks - 1)) << i;
+          }
+        }
+      });
+    }
+  }
+}
+
+TEST(LocalGroup, AReductionThatOneRankFailsIsAnErrorOfAll) {
+  auto group = make_local_group(3);
+  on_every_rank(group, [&](Group& end) {
+    std::vector<int32_t> values = {end.rank(), 5};
+    const View view = tensor::make_view(values.data(), DType::kI32, {1, 2});
+    const Result<void> failed = end.reduce({.values = view, .failed = end.rank() == 1});
+    ASSERT_FALSE(failed.has_value());
+    EXPECT_EQ(failed.error().code, Code::kUnavailable);
+    EXPECT_EQ(values[1], 5);
+    ASSERT_TRUE(end.reduce({.values = view}).has_value());
+    EXPECT_EQ(values[1], 15);
+  });
 }
 
 TEST(LocalGroup, TreeSumHasTheBitsOfTheWholeSum) {

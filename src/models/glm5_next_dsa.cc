@@ -30,7 +30,8 @@ void Glm5NextModel::dsa(const Pass& pass, const DsaCall& call, const View& u, co
   dsa_project(pass, call, of);
   dsa_index(pass, call, of);
   if (heads > 0) dsa_attend(pass, call, of.q, joined);
-  project_out(call.sites.output, {.weight = call.weights.o, .cut = mla_cut_, .leaf_channels = config_.mla.v_dim}, {.x = joined, .y = y});
+  project_out({.product = call.sites.output, .cut = call.sites.output_cut},
+              {.weight = call.weights.o, .cut = mla_cut_, .leaf_channels = config_.mla.v_dim}, {.x = joined, .y = y});
 }
 
 void Glm5NextModel::dsa_project(const Pass& pass, const DsaCall& call, const DsaRows& rows) {

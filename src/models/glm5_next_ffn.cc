@@ -8,7 +8,7 @@ namespace lathe::models {
 
 void Glm5NextModel::ffn(FfnSites& sites, const LayerWeights& weights, const LayerDerived& derived, const InOut& rows) {
   const Arena::Scope scope(arena_);
-  if (weights.dense) return mlp(*weights.dense, dense_cut_, {.gate_up = sites.gate_up, .down = sites.down}, rows);
+  if (weights.dense) return mlp(*weights.dense, dense_cut_, {.gate_up = sites.gate_up, .down = {.product = sites.down, .cut = sites.down_cut}}, rows);
   moe(sites, *weights.moe, derived, rows);
 }
 
@@ -33,7 +33,8 @@ void Glm5NextModel::moe(FfnSites& sites, const MoeWeights& weights, const LayerD
   experts(sites, derived, {.logits = logits, .bias = weights.correction_bias}, rows);
   if (!weights.shared.gate.present()) return;
   const View shared = arena_.f32({rows.x.dim(0), config_.hidden});
-  mlp(weights.shared, shared_cut_, {.gate_up = sites.shared_gate_up, .down = sites.shared_down}, {.x = rows.x, .y = shared});
+  mlp(weights.shared, shared_cut_, {.gate_up = sites.shared_gate_up, .down = {.product = sites.shared_down, .cut = sites.shared_down_cut}},
+      {.x = rows.x, .y = shared});
   dispatch_.run(sites.add, ops::AddParams{.a = rows.y, .b = shared, .out = rows.y});
 }
 
@@ -67,18 +68,36 @@ void Glm5NextModel::experts(FfnSites& sites, const LayerDerived& derived, const 
   sum_nodes(expert_cut_, params.y, params.present, rows.y);
 }
 
-void Glm5NextModel::project_out(backend::OpSite& site, const OutProjection& projection, const InOut& rows) {
+void Glm5NextModel::project_out(const OutSites& sites, const OutProjection& projection, const InOut& rows) {
   const Cut& cut = projection.cut;
+  if (cut.cut && ops::int8_product(projection.weight, compute_)) return project_out_codes(sites, projection, rows);
   ops::MatmulPart part{.weight = projection.weight,
                        .bias = {},
                        .y = rows.y,
                        .leaf_channels = projection.leaf_channels,
                        .leaf_begin = cut.begin,
                        .leaf_total = cut.total};
-  if (!cut.cut) return matmul(site, rows.x, {part}, compute_);
+  if (!cut.cut) return matmul(sites.product, rows.x, {part}, compute_);
   part.y = arena_.f32({cut.node_count(), rows.x.dim(0), rows.y.dim(1)});
-  if (cut.node_count() > 0) matmul(site, rows.x, {part}, compute_);
+  if (cut.node_count() > 0) matmul(sites.product, rows.x, {part}, compute_);
   sum_nodes(cut, part.y, {}, rows.y);
+}
+
+void Glm5NextModel::project_out_codes(const OutSites& sites, const OutProjection& projection, const InOut& rows) {
+  const Cut& cut = projection.cut;
+  const bool here = cut.node_count() > 0;
+  const View amax = arena_.f32({rows.x.dim(0)});
+  const View sums = arena_.i32({rows.x.dim(0), rows.y.dim(1)});
+  if (here) dispatch_.run(sites.cut.amax, ops::RowAmaxParams{.x = rows.x, .out = amax});
+  combine(cut, amax, here);
+  if (here) {
+    ops::MatmulParams params{.x = rows.x, .x_amax = amax, .part_count = 1, .compute = compute_};
+    params.parts[0].weight = projection.weight;
+    params.parts[0].y = sums;
+    dispatch_.run(sites.product, params);
+  }
+  combine(cut, sums, here);
+  dispatch_.run(sites.cut.scale, ops::ScaleSumsParams{.sums = sums, .x_amax = amax, .scales = projection.weight.scales, .bias = {}, .y = rows.y});
 }
 
 }  // namespace lathe::models

@@ -30,7 +30,8 @@ void Glm5NextModel::kda(const Pass& pass, int32_t layer, const View& u, const Vi
   const int64_t channels = shards_.kda_heads * config_.kda.head_dim;
   const View joined = arena_.f32({u.dim(0), channels});
   if (channels > 0) kda_heads(pass, layer, u, joined);
-  project_out(layer_sites_[static_cast<size_t>(layer)].kda.output,
+  KdaSites& sites = layer_sites_[static_cast<size_t>(layer)].kda;
+  project_out({.product = sites.output, .cut = sites.output_cut},
               {.weight = weights_.bound.layers[static_cast<size_t>(layer)].kda->o, .cut = kda_cut_, .leaf_channels = config_.kda.head_dim},
               {.x = joined, .y = y});
 }

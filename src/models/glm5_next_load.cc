@@ -91,7 +91,7 @@ Result<void> Glm5NextModel::load_weights(const std::string& directory) {
     LATHE_TRY(zeros_, ZeroBytes::for_config(config_));
     bound = weights_from_config(config_, zeros_.data());
   }
-  LATHE_TRY_VOID(choose_compute(bound));
+  choose_compute(bound);
   if (!options_.draft) bound.mtp.reset();
   if (!options_.vision) bound.vision.reset();
   LATHE_TRY(weights_, place_weights(config_, shards_, std::move(bound), device()));
@@ -113,13 +113,10 @@ Result<void> Glm5NextModel::load_weights(const std::string& directory) {
   return {};
 }
 
-Result<void> Glm5NextModel::choose_compute(const Glm5NextWeights& bound) {
-  if (options_.precision == Precision::kExact) return {};
+void Glm5NextModel::choose_compute(const Glm5NextWeights& bound) {
+  if (options_.precision == Precision::kExact) return;
   const bool codes = config_.quantization.int8_activations && glm5_next_int8_matrices(config_, bound) > 0;
   compute_ = codes ? ops::Compute::kInt8 : ops::Compute::kBF16;
-  const bool cut = kda_cut_.cut || mla_cut_.cut || dense_cut_.cut || shared_cut_.cut;
-  if (!codes || !cut) return {};
-  return err(Code::kUnimplemented, "INT8 activations are not supported where ranks share the channels of a matrix: expected one rank, or exact mode");
 }
 
 Result<void> Glm5NextModel::plan() {

@@ -13,6 +13,11 @@ inline backend::OpSite op_site(const char* name) {
   return site;
 }
 
+/// Before and after an INT8 product whose channels a cut splits.
+struct CutSites {
+  backend::OpSite amax, scale;
+};
+
 struct MhcSites {
   backend::OpSite in, out;
 };
@@ -30,6 +35,7 @@ struct KdaSites {
   backend::OpSite rebuild = op_site("kda.rebuild");  ///< of a state for a prefix snapshot, between steps
   backend::OpSite norm = op_site("kda.norm");
   backend::OpSite output = op_site("kda.output");
+  CutSites output_cut{op_site("kda.output_amax"), op_site("kda.output_scale")};
 };
 
 struct DsaSites {
@@ -46,16 +52,19 @@ struct DsaSites {
   backend::OpSite unabsorb = op_site("dsa.unabsorb");
   backend::OpSite expanded = op_site("dsa.expanded");
   backend::OpSite output = op_site("dsa.output");
+  CutSites output_cut{op_site("dsa.output_amax"), op_site("dsa.output_scale")};
 };
 
 struct FfnSites {
   backend::OpSite gate_up = op_site("ffn.gate_up");
   backend::OpSite down = op_site("ffn.down");
+  CutSites down_cut{op_site("ffn.down_amax"), op_site("ffn.down_scale")};
   backend::OpSite router = op_site("moe.router");
   backend::OpSite route = op_site("moe.route");
   backend::OpSite experts = op_site("moe.experts");
   backend::OpSite shared_gate_up = op_site("moe.shared_gate_up");
   backend::OpSite shared_down = op_site("moe.shared_down");
+  CutSites shared_down_cut{op_site("moe.shared_down_amax"), op_site("moe.shared_down_scale")};
   backend::OpSite add = op_site("moe.add");
 };
 
@@ -70,14 +79,18 @@ struct LayerSites {
           &ffn.experts,     &ffn.shared_gate_up, &ffn.shared_down, &ffn.add}) {
       site->layer = layer;
     }
+    for (CutSites* sites : {&kda.output_cut, &dsa.output_cut, &ffn.down_cut, &ffn.shared_down_cut}) sites->amax.layer = sites->scale.layer = layer;
   }
   /// Tells the sites which heads of the model this rank works on; `of_index`: of the indexer, never cut.
   void set_heads(backend::OpRange of_kda, backend::OpRange of_mla, backend::OpRange of_index) {
     for (backend::OpSite* site : {&kda.projections, &kda.decay_up, &kda.gate_up, &kda.conv, &kda.gate, &kda.pair, &kda.recurrence, &kda.flush,
-                                  &kda.verify, &kda.rebuild, &kda.norm, &kda.output}) {
+                                  &kda.verify, &kda.rebuild, &kda.norm, &kda.output, &kda.output_cut.amax, &kda.output_cut.scale}) {
       site->heads = of_kda;
     }
-    for (backend::OpSite* site : {&dsa.q_projections, &dsa.absorb, &dsa.attend, &dsa.unabsorb, &dsa.expanded, &dsa.output}) site->heads = of_mla;
+    for (backend::OpSite* site :
+         {&dsa.q_projections, &dsa.absorb, &dsa.attend, &dsa.unabsorb, &dsa.expanded, &dsa.output, &dsa.output_cut.amax, &dsa.output_cut.scale}) {
+      site->heads = of_mla;
+    }
     for (backend::OpSite* site : {&dsa.index_weights, &dsa.select}) site->heads = of_index;
   }
   MhcSites attn_mhc{op_site("mhc.attn_in"), op_site("mhc.attn_out")};

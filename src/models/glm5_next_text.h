@@ -79,9 +79,13 @@ class Glm5NextModel final : public Model {
     const View& x;
     const View& y;
   };
+  struct OutSites {
+    backend::OpSite& product;
+    CutSites& cut;
+  };
   struct MlpSites {
     backend::OpSite& gate_up;
-    backend::OpSite& down;
+    OutSites down;
   };
   /// A matrix whose columns a cut can split.
   struct OutProjection {
@@ -130,7 +134,7 @@ class Glm5NextModel final : public Model {
   Glm5NextModel(backend::Dispatch& dispatch, const ModelOptions& options, Glm5NextConfig config, Glm5NextShards shards);
   void set_site_heads();
   Result<void> load_weights(const std::string& directory);
-  Result<void> choose_compute(const Glm5NextWeights& bound);
+  void choose_compute(const Glm5NextWeights& bound);
   void describe(const Glm5NextDeviceWeights& weights);
 
   // Planning: dry passes that choose a kernel for every site and find the size of the arena.
@@ -192,8 +196,12 @@ class Glm5NextModel final : public Model {
   void moe(FfnSites& sites, const MoeWeights& weights, const LayerDerived& derived, const InOut& rows);
   void experts(FfnSites& sites, const LayerDerived& derived, const RouterViews& router, const InOut& rows);
   /// y = x Wᵀ summed over the leaves of all ranks of the cut.
-  void project_out(backend::OpSite& site, const OutProjection& projection, const InOut& rows);
+  void project_out(const OutSites& sites, const OutProjection& projection, const InOut& rows);
+  /// The same in integers, which have one sum.
+  void project_out_codes(const OutSites& sites, const OutProjection& projection, const InOut& rows);
   void sum_nodes(const Cut& cut, const View& partials, const View& present, const View& y);
+  /// The same rows of all ranks: f32 [T] the greatest, i32 [T, N] the sum. `here`: this rank has a part of them; else zeros are its part.
+  void combine(const Cut& cut, const View& values, bool here);
 
   // glm5_next_draft.cc
   Result<DraftResult> run_draft(const Pass& pass, const View& hidden_source, DraftPass which);

@@ -8,7 +8,11 @@ namespace lathe::models {
 namespace {
 
 MatrixView rows(const MatrixView& m, int64_t begin, int64_t end) { return tensor::slice_matrix(m, {begin, end}, {0, m.cols()}); }
-MatrixView cols(const MatrixView& m, int64_t begin, int64_t end) { return tensor::slice_matrix(m, {0, m.rows()}, {begin, end}); }
+MatrixView cols(const MatrixView& m, int64_t begin, int64_t end) {
+  MatrixView out = tensor::slice_matrix(m, {0, m.rows()}, {begin, end});
+  if (m.values.dtype == DType::kI8) out.scales = m.scales;  // those of the rows: they end a product also on a rank without channels
+  return out;
+}
 
 class Builder {
  public:

@@ -8,7 +8,6 @@
 #include <random>
 
 #include "base/file.h"
-#include "models/glm5_next_plan.h"
 #include "models/quantize.h"
 #include "ops/basic.h"
 #include "rig.h"
@@ -136,21 +135,6 @@ TEST_F(Quantised, ActivationsAreCodesInFastModeAlone) {
     EXPECT_GT(seen.others, 0);  // router, small projections, head
     EXPECT_EQ(seen.products, precision == Precision::kFast ? seen.int8 : 0);
   }
-}
-
-TEST_F(Quantised, RanksThatShareChannelsAreRefused) {
-  const Glm5NextConfig config = must(read_glm5_next_config(shared_folder), "config").config;
-  const auto group = backend::make_local_group(2);
-  RigOptions mine = options(Precision::kFast);
-  mine.model.shards = default_shard_plan(config, 0, 2);
-  mine.model.groups = {.tp_kda = group[0].get(), .attn = group[0].get(), .tp_ffn = group[0].get(), .ep = group[0].get()};
-  const auto device = Rig::cpu_device(mine);
-  const auto dispatch = must(backend::Dispatch::create(*device, mine.dispatch), "dispatch");
-  const auto refused = load_model(mine.directory, *dispatch, mine.model);
-  ASSERT_FALSE(refused.has_value());
-  EXPECT_NE(refused.error().message.find("INT8 activations"), std::string::npos) << refused.error().message;
-  mine.model.precision = Precision::kExact;
-  EXPECT_TRUE(load_model(mine.directory, *dispatch, mine.model).has_value());
 }
 
 TEST_F(Quantised, ChunksAndStepsChangeNoBit) {

@@ -1,10 +1,14 @@
 // Goal: a model cut over ranks by its shard descriptions, its sums taken in the canonical tree, has the bits of the uncut one.
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <filesystem>
+#include <map>
 #include <thread>
 
 #include "models/glm5_next_plan.h"
+#include "models/quantize.h"
 #include "rig.h"
 
 namespace lathe::models::golden {
@@ -15,8 +19,31 @@ struct Cut {
   const char* directory;
   int ranks;
   Precision precision;
-  int64_t first = 0;  ///< two ranks: units of every shard that the first one holds; 0: the default cut
+  int64_t first = 0;   ///< two ranks: units of every shard that the first one holds; 0: the default cut
+  bool codes = false;  ///< INT8 weights and activations, made of that model
 };
+
+/// Models with INT8 weights and activations, made when a test first asks and removed in the end.
+class Codes : public testing::Environment {
+ public:
+  static std::string of(const std::string& directory) {
+    std::string& folder = folders[directory];
+    if (!folder.empty()) return folder;
+    folder = (std::filesystem::temp_directory_path() / fmt::format("lathe_shards_{}_{}", ::getpid(), folders.size())).string();
+    const QuantizeOptions options{.weights = WeightFormat::kInt8, .int8_activations = true, .keep = {}, .threads = 2};
+    must(quantize_model(data_path(directory), folder, options, [](uint64_t, uint64_t) { return true; }), "quantise");
+    return folder;
+  }
+  void TearDown() override {
+    for (const auto& [name, folder] : folders) std::filesystem::remove_all(folder);
+  }
+
+ private:
+  static inline std::map<std::string, std::string> folders;
+};
+const testing::Environment* const kCodes = testing::AddGlobalTestEnvironment(new Codes);
+
+std::string model_of(const Cut& cut) { return cut.codes ? Codes::of(cut.directory) : data_path(cut.directory); }
 
 /// What a rank computes, and the uncut model: prefill in two pieces, then steps of one token.
 std::vector<float> run(Rig& rig, const std::vector<TokenId>& ids) {
@@ -31,7 +58,7 @@ std::vector<float> run(Rig& rig, const std::vector<TokenId>& ids) {
 }
 
 RigOptions options(const Cut& cut) {
-  return {.directory = data_path(cut.directory),
+  return {.directory = model_of(cut),
           .model = {.precision = cut.precision, .max_batch_tokens = 128, .shards = {}, .groups = {}},
           .isa = "",
           .threads = 1,
@@ -74,7 +101,7 @@ TEST_P(Shards, SameBitsAsUncut) {
   const std::vector<TokenId> ids = GoldenFile(data_path("golden/base.safetensors")).tokens("ids.5");
   Rig uncut(options(cut));
   const std::vector<float> wanted = run(uncut, ids);
-  const Glm5NextConfig config = must(read_glm5_next_config(data_path(cut.directory)), "config").config;
+  const Glm5NextConfig config = must(read_glm5_next_config(model_of(cut)), "config").config;
 
   const auto ranks = static_cast<size_t>(cut.ranks);
   const Groups groups = groups_of(cut.ranks);
@@ -117,7 +144,12 @@ INSTANTIATE_TEST_SUITE_P(Cuts, Shards,
                                          Cut{"builtin_1_and_rest", "builtin", 2, Precision::kExact, 1},
                                          Cut{"builtin_3_and_rest", "builtin", 2, Precision::kFast, 3},
                                          // More ranks than heads: some hold nothing and still take part.
-                                         Cut{"base_6", "golden/base", 6, Precision::kExact}),
+                                         Cut{"base_6", "golden/base", 6, Precision::kExact},
+                                         // Integers: a sum and a maximum over ranks instead of the tree.
+                                         Cut{"codes_2", "builtin", 2, Precision::kFast, 0, true},
+                                         Cut{"codes_3", "builtin", 3, Precision::kFast, 0, true},
+                                         Cut{"codes_1_and_rest", "builtin", 2, Precision::kFast, 1, true},
+                                         Cut{"codes_base_6", "golden/base", 6, Precision::kFast, 0, true}),
                          [](const auto& test) { return test.param.name; });
 
 /// One rank runs out of memory at one call: every rank's step fails, whichever group it sums with next and if there is no sum left, and the step after it
