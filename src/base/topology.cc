@@ -80,14 +80,17 @@ double read_quota(const std::string& root) {
   for (std::string line; std::getline(file, line);) {  // id:controllers:path
     const size_t first = line.find(':'), second = first == std::string::npos ? first : line.find(':', first + 1);
     if (second == std::string::npos) continue;
-    const std::string controllers = "," + line.substr(first + 1, second - first - 1) + ",";
+    std::string controllers = ",";
+    controllers.append(line, first + 1, second - first - 1).append(",");
     const std::string path = line.substr(second + 1);
     if (controllers == ",,") {
       for (const std::string& directory : upwards(root + "/sys/fs/cgroup", path)) take(quota_of_group(directory));
     } else if (controllers.find(",cpu,") != std::string::npos) {
       const std::string name = controllers.substr(1, controllers.size() - 2);
       for (const std::string& mount : {std::string("cpu"), name}) {
-        for (const std::string& directory : upwards(root + "/sys/fs/cgroup/" + mount, path)) take(quota_of_old_group(directory));
+        std::string top = root;
+        top.append("/sys/fs/cgroup/").append(mount);
+        for (const std::string& directory : upwards(top, path)) take(quota_of_old_group(directory));
       }
     }
   }
