@@ -68,7 +68,7 @@ LATHE_INLINE void direct_pieces(const DirectArgs& args, const Decode& decode, co
       decode(raw[p], scale, w);
 #pragma GCC unroll 4
       for (int s = 0; s < kSteps; ++s) {
-#pragma GCC unroll 4
+#pragma GCC unroll 6
         for (int r = 0; r < kRows; ++r) {
           sum.v[r][i] = Step::multiply(broadcast_part(x + r * args.x_stride + 16 * (p * kSteps + s)), w[s], sum.v[r][i]);
         }
@@ -125,14 +125,14 @@ struct DirectLeaf {
 
  private:
   LATHE_INLINE void clear(Sums<kRows>& sum) {
-#pragma GCC unroll 4
+#pragma GCC unroll 6
     for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 4
       for (int i = 0; i < 4; ++i) sum.v[r][i] = zero();
     }
   }
   LATHE_INLINE void take_scaled(Vf factor, bool first, const Sums<kRows>& sum, Sums<kRows>& lanes) {
-#pragma GCC unroll 4
+#pragma GCC unroll 6
     for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 4
       for (int i = 0; i < 4; ++i) lanes.v[r][i] = first ? mul(sum.v[r][i], factor) : fma(sum.v[r][i], factor, lanes.v[r][i]);
@@ -148,7 +148,7 @@ LATHE_INLINE void direct_group(const DirectArgs& args, const Decode& decode, int
   for (int64_t begin = 0; begin < args.bytes; begin += args.leaf, total += args.total_stride) {
     Sums<kRows> lanes;
     leaf.run(begin, begin + args.leaf < args.bytes ? begin + args.leaf : args.bytes, lanes);
-#pragma GCC unroll 4
+#pragma GCC unroll 6
     for (int r = 0; r < kRows; ++r) store(total + r * 2 * kLanes, Step::total(lanes.v[r]));
   }
 }

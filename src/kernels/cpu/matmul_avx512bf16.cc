@@ -120,10 +120,17 @@ void pack_f8(const PackArgs& args) {
 
 static_assert(sizeof kTilesOf<PairStep, NotAsking> / sizeof(TileFn) == kTileRows + 1);
 
+/// BF16 as it lies takes six rows; the tables of E4M3 leave registers for four.
 template <class Decode>
 struct PairDirect {
-  static constexpr DirectFn kByRows[kDirectRowsMax + 1] = {nullptr, direct<1, Decode, PairStep>, direct<2, Decode, PairStep>,
-                                                           direct<3, Decode, PairStep>, direct<4, Decode, PairStep>};
+  static constexpr bool kSix = Decode::kSteps == 1;
+  static constexpr DirectFn kByRows[kDirectRowsMax + 1] = {nullptr,
+                                                           direct<1, Decode, PairStep>,
+                                                           direct<2, Decode, PairStep>,
+                                                           direct<3, Decode, PairStep>,
+                                                           direct<4, Decode, PairStep>,
+                                                           kSix ? direct<kSix ? 5 : 4, Decode, PairStep> : nullptr,
+                                                           kSix ? direct<kSix ? 6 : 4, Decode, PairStep> : nullptr};
 };
 
 constexpr PairIsa pairs() {
