@@ -2,9 +2,11 @@
 //
 // Idea    per (token, head) q and k are normalised and expm1(g) is taken once; then every piece of 64 state columns goes through the tokens on its own, its
 //         K · 64 floats in the first-level cache. Update and read Sᵀq of a token and decay and guess Sᵀk of the next are one sweep: one load, one store, four
-//         FMA an element. Columns do not meet, so pieces of sequences, heads and columns run side by side with the same bits. A single token reads its state from `entering` and writes it to `states`.
+//         FMA an element. The first sweep reads the state in the format of `entering`, the last one writes that of `states`. Columns do not meet, so pieces of
+//         sequences, heads and columns run side by side with the same bits. One token alone needs no tile: it reads the state twice, the second time from a cache.
 // Limits  none. Rows are taken in chunks whose prepared vectors fit in about 4 MiB; a sequence that continues in the next chunk waits in scratch.
-// Ladder  two sweeps a token, decayed state stored between: 957 ns a head and token (AVX-512, K = V = 128), bound by stores; one sweep: see README.md.
+// Ladder  two sweeps a token, decayed state stored between: 957 ns a head and token (AVX-512, K = V = 128), bound by stores; one sweep, and one
+//         token without a tile: docs/kernels/kda_states.md.
 // Floor   decode: 2 · K · V · 4 bytes a head (state in, state out); prefill: 4 FMA an element and token.
 #include <cmath>
 
@@ -34,7 +36,6 @@ class Recurrence {
     part_ = round_up(keys_, 16);
     state_tiles_ = ceil_div(values_, kStateTile);
     m_tiles_ = pair_ ? ceil_div(keys_, kStateTile) : 0;
-    tile_stride_ = kStateTile;
   }
 
   void run() {
@@ -93,12 +94,18 @@ class Recurrence {
   /// One row of each sequence: whoever prepares a head runs its columns too. Prepared vectors that another core wrote cost more than the columns themselves.
   void by_head(int64_t first, int64_t row, int64_t end, int64_t units) {
     const auto task = [&](int64_t index, int worker) {
+      const int64_t s = first + index / heads_, head = index % heads_;
       prepare_heads(row, index, index + 1);
-      for (int64_t unit = index % heads_; unit < units; unit += heads_) sequence_piece(first + index / heads_, unit, row, end, worker);
+      if (passes(s, row + index / heads_)) return one_token({.s = s, .head = head, .width = values_}, row + index / heads_, row);
+      for (int64_t unit = head; unit < units; unit += heads_) sequence_piece(s, unit, row, end, worker);
     };
     const int64_t tasks = (end - row) * heads_;
     if (tasks * keys_ * values_ >= 2 * kInlineElements) return context_.pool->for_each(tasks, task);
     for (int64_t i = 0; i < tasks; ++i) task(i, 0);
+  }
+  /// Whether the only row of a sequence takes its state from one place in floats to another.
+  bool passes(int64_t s, int64_t row) const {
+    return !pair_ && p_.states.dtype != DType::kI8 && p_.state_in.i32()[s] >= 0 && p_.state_out.i32()[row] >= 0;
   }
 
   void prepare(int64_t begin, int64_t end) {
@@ -130,25 +137,15 @@ class Recurrence {
     const int64_t column = (piece == Piece::kState ? tile : piece == Piece::kM ? tile - state_tiles_ : tile - state_tiles_ - m_tiles_) * kStateTile;
     Work work{.s = s, .head = head, .column = column, .piece = piece};
     work.width = std::min(kStateTile, (piece == Piece::kM ? keys_ : values_) - column);
-    // Whole vectors may go straight between the state pools; a local tile has room for the rest.
-    work.direct = piece == Piece::kState && p_.states.dtype == DType::kF32 && p_.entering.dtype == DType::kF32 && stop - begin == 1 &&
-                  work.width % isa_.lanes == 0 && p_.state_out.i32()[begin] >= 0;
-    work.tile = static_cast<float*>(context_.scratch->local(worker, 2 * keys_ * tile_stride_ * 4));
+    work.tile = static_cast<float*>(context_.scratch->local(worker, keys_ * kStateTile * 4));
     if (work.tile == nullptr) return;
-    work.zeros = work.tile + keys_ * tile_stride_;
-    if (work.direct) {
-      one_token(work, begin, row);
-    } else {
-      many_tokens(work, begin, stop, row);
-    }
+    run_tokens(work, begin, stop, row);
   }
 
   struct Work {
     int64_t s = 0, head = 0, column = 0, width = 0;
     Piece piece = Piece::kState;
-    bool direct = false;
-    float* tile = nullptr;   ///< [K][kStateTile]
-    float* zeros = nullptr;  ///< the same
+    float* tile = nullptr;  ///< [K][kStateTile]
   };
 
   StateArgs arguments(const Work& work, int64_t t, int64_t chunk_begin) const {
@@ -162,94 +159,83 @@ class Recurrence {
     return args;
   }
 
-  const float* entering(const Work& work) const {
-    const int32_t in = p_.state_in.i32()[work.s];
-    return in < 0 ? nullptr : p_.entering.f32() + in * p_.entering.step(0) + work.head * p_.entering.step(1) + work.column;
-  }
-  float* leaving(const Work& work, int64_t t) const {
-    const int32_t out = p_.state_out.i32()[t];
-    return out < 0 ? nullptr : p_.states.f32() + out * p_.states.step(0) + work.head * p_.states.step(1) + work.column;
-  }
-
-  void one_token(const Work& work, int64_t t, int64_t chunk_begin) {
+  void one_token(const Work& work, int64_t t, int64_t chunk_begin) const {
     StateArgs args = arguments(work, t, chunk_begin);
-    const bool waits = continues(work, t);
-    args.from = waits ? waiting(work, chunk_begin) : entering(work), args.from_stride = waits ? waiting_stride_ : p_.entering.step(2);
-    if (args.from == nullptr) {
-      std::fill_n(work.zeros, keys_ * tile_stride_, 0.0f);
-      args.from = work.zeros, args.from_stride = tile_stride_;
-    } else {
-      LATHE_COUNT(context_, kBytesRead, keys_ * work.width * 4);
-    }
-    args.to = leaving(work, t), args.to_stride = p_.states.step(2);
+    args.from = entering(work, t, chunk_begin);
+    give_target(args, work, p_.state_out.i32()[t], false);
     isa_.tokens(args);
     count_tokens(work, 1);
-    LATHE_COUNT(context_, kBytesWritten, keys_ * work.width * 4);
-    if (t + 1 < p_.batch.begin.i32()[work.s + 1])
-      copy_columns(args.to, args.to_stride, waiting(work, chunk_begin + chunk_), waiting_stride_, work.width);
   }
 
-  void many_tokens(const Work& work, int64_t begin, int64_t stop, int64_t chunk_begin) {
-    start(work, begin, chunk_begin);
+  void run_tokens(const Work& work, int64_t begin, int64_t stop, int64_t chunk_begin) {
+    const StateSource tile{.format = StateFormat::kF32, .values = work.tile, .stride = kStateTile};
+    const int64_t end = p_.batch.begin.i32()[work.s + 1];
+    StateSource from = entering(work, begin, chunk_begin);
     for (int64_t t = begin; t < stop;) {
       int64_t next = t + 1;  // up to the next token whose state is kept
       while (next < stop && (work.piece != Piece::kState || p_.state_out.i32()[next - 1] < 0)) ++next;
       StateArgs args = arguments(work, t, chunk_begin);
-      args.tokens = next - t;
-      args.from = args.to = work.tile, args.from_stride = args.to_stride = tile_stride_;
+      args.tokens = next - t, args.from = from, args.tile = work.tile;
+      const int32_t out = work.piece == Piece::kState ? p_.state_out.i32()[next - 1] : -1;
+      if (out >= 0) give_target(args, work, out, next < end);
       isa_.tokens(args);
       count_tokens(work, next - t);
-      if (work.piece == Piece::kState) {
-        keep(work, p_.state_out.i32()[next - 1]);
-      }
-      t = next;
+      if (out >= 0 && p_.states.dtype == DType::kI8) keep_codes(work, out);
+      from = tile, t = next;
     }
-    if (stop < p_.batch.begin.i32()[work.s + 1])
-      return copy_columns(work.tile, tile_stride_, waiting(work, chunk_begin + chunk_), waiting_stride_, work.width);
+    if (stop < end) return copy_columns(work.tile, kStateTile, waiting(work, chunk_begin + chunk_), waiting_stride_, work.width);
     if (work.piece != Piece::kState) write_pair(work);
   }
 
-  /// Fills the tile with the state before row `begin`.
-  void start(const Work& work, int64_t begin, int64_t chunk_begin) {
-    std::fill_n(work.tile, keys_ * tile_stride_, 0.0f);
-    if (continues(work, begin)) return copy_columns(waiting(work, chunk_begin), waiting_stride_, work.tile, tile_stride_, work.width);
-    if (work.piece == Piece::kM) {
-      for (int64_t c = 0; c < work.width; ++c) work.tile[(work.column + c) * tile_stride_ + c] = 1.0f;
+  /// The state before row `begin`.
+  StateSource entering(const Work& work, int64_t begin, int64_t chunk_begin) const {
+    StateSource from{.format = StateFormat::kF32};
+    if (continues(work, begin)) {
+      from.values = waiting(work, chunk_begin), from.stride = waiting_stride_;
+      return from;
     }
-    if (work.piece != Piece::kState) return;
-    load(work, p_.state_in.i32()[work.s]);
+    if (work.piece == Piece::kM) {
+      std::fill_n(work.tile, keys_ * kStateTile, 0.0f);
+      for (int64_t c = 0; c < work.width; ++c) work.tile[(work.column + c) * kStateTile + c] = 1.0f;
+      from.values = work.tile, from.stride = kStateTile;
+      return from;
+    }
+    const int32_t in = work.piece == Piece::kState ? p_.state_in.i32()[work.s] : -1;
+    if (in < 0) return {};
+    LATHE_COUNT(context_, kBytesRead, kept_bytes(work, p_.entering.dtype));
+    from.format = p_.entering.dtype == DType::kF16 ? StateFormat::kF16 : p_.entering.dtype == DType::kI8 ? StateFormat::kI8 : StateFormat::kF32;
+    from.values = place(work, p_.entering, in), from.stride = p_.entering.step(2);
+    from.scales = scales(work, p_.entering_scales, in);
+    return from;
   }
 
-  KeptArgs kept(const Work& work, const View& states, const View& scales, int64_t at) const {
+  /// Row `out` of the states gets the state behind the last token. Codes are made from the tile afterwards.
+  void give_target(StateArgs& args, const Work& work, int32_t out, bool more) const {
+    LATHE_COUNT(context_, kBytesWritten, kept_bytes(work, p_.states.dtype));
+    if (p_.states.dtype == DType::kI8) return;
+    const bool half = p_.states.dtype == DType::kF16;
+    args.target = half ? (more ? StateTarget::kF16Both : StateTarget::kF16) : (more ? StateTarget::kF32Both : StateTarget::kF32);
+    args.to = place(work, p_.states, out), args.to_stride = p_.states.step(2);
+  }
+  void keep_codes(const Work& work, int32_t out) const {
+    isa_.keep_i8({.kept = place(work, p_.states, out),
+                  .kept_stride = p_.states.step(2),
+                  .scales = scales(work, p_.states_scales, out),
+                  .tile = work.tile,
+                  .tile_stride = kStateTile,
+                  .keys = keys_,
+                  .width = work.width});
+  }
+
+  char* place(const Work& work, const View& states, int64_t at) const {
     const int64_t first = at * states.step(0) + work.head * states.step(1) + work.column;
-    return {.kept = static_cast<char*>(states.data) + first * static_cast<int64_t>(tensor::dtype_bytes(states.dtype)),
-            .kept_stride = states.step(2),
-            .scales = scales.present() ? scales.f32() + at * scales.step(0) + work.head * scales.step(1) + work.column : nullptr,
-            .tile = work.tile,
-            .tile_stride = tile_stride_,
-            .keys = keys_,
-            .width = work.width};
+    return static_cast<char*>(states.data) + first * static_cast<int64_t>(tensor::dtype_bytes(states.dtype));
+  }
+  float* scales(const Work& work, const View& view, int64_t at) const {
+    return view.present() ? view.f32() + at * view.step(0) + work.head * view.step(1) + work.column : nullptr;
   }
   int64_t kept_bytes(const Work& work, DType type) const {
     return keys_ * work.width * static_cast<int64_t>(tensor::dtype_bytes(type)) + (type == DType::kI8 ? work.width * 4 : 0);
-  }
-  /// tile = row `in` of the entering states.
-  void load(const Work& work, int32_t in) {
-    if (in < 0) return;
-    const KeptArgs args = kept(work, p_.entering, p_.entering_scales, in);
-    LATHE_COUNT(context_, kBytesRead, kept_bytes(work, p_.entering.dtype));
-    if (p_.entering.dtype == DType::kF16) return isa_.load_f16(args);
-    if (p_.entering.dtype == DType::kI8) return isa_.load_i8(args);
-    copy_columns(static_cast<const float*>(args.kept), args.kept_stride, work.tile, tile_stride_, work.width);
-  }
-  /// Row `out` of the states = tile; what follows goes on with what was kept.
-  void keep(const Work& work, int32_t out) {
-    if (out < 0) return;
-    const KeptArgs args = kept(work, p_.states, p_.states_scales, out);
-    LATHE_COUNT(context_, kBytesWritten, kept_bytes(work, p_.states.dtype));
-    if (p_.states.dtype == DType::kF16) return isa_.keep_f16(args);
-    if (p_.states.dtype == DType::kI8) return isa_.keep_i8(args);
-    copy_columns(work.tile, tile_stride_, static_cast<float*>(args.kept), args.kept_stride, work.width);
   }
 
   bool continues(const Work& work, int64_t row) const { return row > p_.batch.begin.i32()[work.s]; }
@@ -264,7 +250,7 @@ class Recurrence {
   }
   void write_pair(const Work& work) {
     const View& out = work.piece == Piece::kM ? p_.pair_m : p_.pair_h;
-    copy_columns(work.tile, tile_stride_, out.f32() + work.s * out.step(0) + work.head * out.step(1) + work.column, out.step(2), work.width);
+    copy_columns(work.tile, kStateTile, out.f32() + work.s * out.step(0) + work.head * out.step(1) + work.column, out.step(2), work.width);
     LATHE_COUNT(context_, kBytesWritten, keys_ * work.width * 4);
   }
   /// The affine form of no rows at all.
@@ -279,7 +265,7 @@ class Recurrence {
     }
     LATHE_COUNT(context_, kBytesWritten, heads_ * keys_ * (keys_ + values_) * 4);
   }
-  void count_tokens([[maybe_unused]] const Work& work, [[maybe_unused]] int64_t count) {
+  void count_tokens([[maybe_unused]] const Work& work, [[maybe_unused]] int64_t count) const {
     LATHE_COUNT(context_, kFlops, count * (work.piece == Piece::kState ? 8 : 6) * keys_ * work.width);
     if (work.piece != Piece::kState) return;
     LATHE_COUNT(context_, kBytesRead, count * (work.width + (work.column == 0 ? 1 : 0)) * 4);
@@ -291,7 +277,7 @@ class Recurrence {
   const ops::LaunchContext& context_;
   int64_t rows_, heads_, keys_, values_;
   bool pair_;
-  int64_t part_ = 0, state_tiles_ = 0, m_tiles_ = 0, tile_stride_ = 0, chunk_ = 1, waiting_stride_ = 0;
+  int64_t part_ = 0, state_tiles_ = 0, m_tiles_ = 0, chunk_ = 1, waiting_stride_ = 0;
   float* prepared_ = nullptr;  ///< [chunk, H, 3, part]: q, k, expm1(g)
   float* waiting_ = nullptr;   ///< [2, H, K, V | K | V]: state and pair of the sequence that goes on in the next chunk
 };

@@ -9,14 +9,34 @@ namespace lathe::kernels::cpu {
 /// Columns of a state that one piece of work keeps in the first-level cache: K · 64 floats are 32 KiB for K = 128.
 constexpr int64_t kStateTile = 64;
 
-/// Tokens of one head over `width` ≤ kStateTile columns of its state.
+enum class StateFormat : uint8_t { kZeros, kF32, kF16, kI8 };
+
+/// Columns of a head's state where they are kept.
+struct StateSource {
+  StateFormat format = StateFormat::kZeros;
+  const void* values = nullptr;   ///< [keys][stride]
+  int64_t stride = 0;             ///< in elements
+  const float* scales = nullptr;  ///< [width], i8 only
+};
+
+/// Where the state goes behind the last token.
+enum class StateTarget : uint8_t {
+  kTile,
+  kF32,      ///< to `to`
+  kF32Both,  ///< to both
+  kF16,      ///< to `to`, rounded
+  kF16Both,  ///< to `to`, rounded; the tile gets what was kept
+};
+
+/// Tokens of one head over `width` ≤ kStateTile columns of its state. Without a tile: one token over any width, from f32 to f32 or from f16 to f16.
 struct StateArgs {
-  const float* from = nullptr;  ///< state before the first token, [keys][from_stride]; may be `to`
-  int64_t from_stride = 0;
-  float* to = nullptr;  ///< state after the last token
-  int64_t to_stride = 0;
+  StateSource from;       ///< state before the first token; may be the tile
+  float* tile = nullptr;  ///< [keys][kStateTile], where it is between two sweeps
+  StateTarget target = StateTarget::kTile;
+  void* to = nullptr;     ///< [keys][to_stride]; may be where it came from
+  int64_t to_stride = 0;  ///< in elements
   int64_t keys = 0;
-  int64_t width = 0;  ///< a multiple of the vector's lanes, or rows have room for one: to_stride >= width rounded up
+  int64_t width = 0;
   int64_t tokens = 0;
   const float* prepared = nullptr;  ///< per token: q, k, expm1(g), each [keys] at distance `part`
   int64_t part = 0;
@@ -51,7 +71,6 @@ struct KeptArgs {
 };
 
 struct KdaIsa {
-  int lanes = 0;
   void (*tokens)(const StateArgs& args) = nullptr;
   /// out = x · scale · rsqrt(Σx² + eps).
   void (*l2_norm)(const float* x, int64_t count, float scale, float eps, float* out) = nullptr;
@@ -64,9 +83,6 @@ struct KdaIsa {
   /// out = o · rsqrt(mean o² + eps) · weight · σ(gate).
   void (*gated_norm)(const float* o, const float* gate, const float* weight, float eps, int64_t count, float* out) = nullptr;
   void (*conv)(const ConvArgs& args) = nullptr;
-  /// tile = kept.
-  void (*load_f16)(const KeptArgs& args) = nullptr;
-  void (*load_i8)(const KeptArgs& args) = nullptr;
   /// kept = tile, rounded; then tile = kept.
   void (*keep_f16)(const KeptArgs& args) = nullptr;
   void (*keep_i8)(const KeptArgs& args) = nullptr;

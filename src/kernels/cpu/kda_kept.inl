@@ -1,4 +1,4 @@
-// States as they are kept in FP16, or in INT8 with a scale for each column, and tiles of floats. After simd.h; brought by kda.inl.
+// Tiles of floats as they are kept in FP16, or in INT8 with a scale for each column. After state.inl; brought by kda.inl.
 //
 // Idea    a tile is changed in the first-level cache as in FP32; only what crosses to memory is narrower. Columns are lanes: a column's largest magnitude is a
 //         running maximum over rows. Codes and scales are those of tensor/quantised.h, step by step.
@@ -6,81 +6,72 @@
 namespace lathe::kernels::cpu::LATHE_ISA {
 namespace {
 
-void load_f16(const KeptArgs& args) {
-  const uint16_t* const kept = static_cast<const uint16_t*>(args.kept);
-  const int64_t whole = args.width / kLanes * kLanes;
-  for (int64_t c = 0; c < args.keys; ++c) {
-    const uint16_t* const from = kept + c * args.kept_stride;
-    float* const row = args.tile + c * args.tile_stride;
-    for (int64_t j = 0; j < whole; j += kLanes) store(row + j, load_half(from + j));
-    if (whole < args.width) {
-      const Vi bits = shift_right<16>(as_int(load_bf16_first(from + whole, args.width - whole)));
-      store_first(row + whole, half_to_float(bits), args.width - whole);
-    }
+template <bool kWhole>
+LATHE_INLINE Vf load_lanes(const float* p, int64_t n) {
+  return kWhole ? load(p) : load_first(p, n);
+}
+template <bool kWhole>
+LATHE_INLINE void store_lanes(float* p, Vf a, int64_t n) {
+  if (kWhole) {
+    store(p, a);
+  } else {
+    store_first(p, a, n);
   }
 }
 
-/// Finite values beyond the range saturate.
-LATHE_INLINE Vi saturated_half(Vf x) {
-  const Vf limited = vmax(set1(-65504.0f), vmin(set1(65504.0f), x));
-  const Vi magnitude = iand(as_int(x), iset1(0x7FFFFFFF));
-  return float_to_half(select(iequal(magnitude, iset1(0x7F800000)), x, limited));
+template <bool kWhole>
+LATHE_INLINE void keep_half(uint16_t* to, float* tile, int64_t n) {
+  const Vi half = float_to_half(saturated(load_lanes<kWhole>(tile, n)));
+  if (kWhole) {
+    store_low16(to, half);
+  } else {
+    store_low16_first(to, half, n);
+  }
+  store_lanes<kWhole>(tile, half_to_float(half), n);
+}
+/// A vector of columns, or n of them.
+template <bool kWhole>
+LATHE_INLINE void keep_i8_columns(const KeptArgs& args, int64_t j, int64_t n) {
+  Vf most = zero(), nan = zero();
+  float* row = args.tile + j;
+  for (int64_t c = 0; c < args.keys; ++c, row += args.tile_stride) {
+    const Vf x = load_lanes<kWhole>(row, n);
+    nan = select(is_nan(x), x, nan);
+    most = vmax_magnitude(most, x);
+  }
+  most = select(iequal(as_int(most), iset1(0x7F800000)), set1(__builtin_nanf("")), most);
+  most = select(is_nan(nan), nan, most);
+  const Vm some = less(set1(0x1.fffffep-101f), most);  // at least 2^-100; false for NaN
+  const Vf inverse = select(some, div(set1(127.0f), most), zero());
+  const Vf scale = select(is_nan(most), set1(__builtin_nanf("")), select(some, div(most, set1(127.0f)), zero()));
+  store_lanes<kWhole>(args.scales + j, scale, n);
+  int8_t* to = static_cast<int8_t*>(args.kept) + j;
+  row = args.tile + j;
+  for (int64_t c = 0; c < args.keys; ++c, to += args.kept_stride, row += args.tile_stride) {
+    const Vf code = select(some, vmax(set1(-127.0f), vmin(set1(127.0f), mul(load_lanes<kWhole>(row, n), inverse))), zero());
+    const Vi rounded = round_int(code);
+    if (kWhole) {
+      store_bytes(to, rounded);
+    } else {
+      store_bytes_first(to, rounded, n);
+    }
+    store_lanes<kWhole>(row, mul(to_float(rounded), scale), n);
+  }
 }
 
 void keep_f16(const KeptArgs& args) {
-  uint16_t* const kept = static_cast<uint16_t*>(args.kept);
-  const int64_t whole = args.width / kLanes * kLanes;
-  for (int64_t c = 0; c < args.keys; ++c) {
-    uint16_t* const to = kept + c * args.kept_stride;
-    float* const row = args.tile + c * args.tile_stride;
-    for (int64_t j = 0; j < whole; j += kLanes) {
-      const Vi half = saturated_half(load(row + j));
-      store_low16(to + j, half);
-      store(row + j, half_to_float(half));
-    }
-    if (whole < args.width) {
-      const Vi half = saturated_half(load_first(row + whole, args.width - whole));
-      store_low16_first(to + whole, half, args.width - whole);
-      store_first(row + whole, half_to_float(half), args.width - whole);
-    }
+  uint16_t* to = static_cast<uint16_t*>(args.kept);
+  float* row = args.tile;
+  for (int64_t c = 0; c < args.keys; ++c, to += args.kept_stride, row += args.tile_stride) {
+    int64_t j = 0;
+    for (; j + kLanes <= args.width; j += kLanes) keep_half<true>(to + j, row + j, kLanes);
+    if (j < args.width) keep_half<false>(to + j, row + j, args.width - j);
   }
 }
-
-void load_i8(const KeptArgs& args) {
-  const int8_t* const kept = static_cast<const int8_t*>(args.kept);
-  for (int64_t j = 0; j < args.width; j += kLanes) {
-    const int64_t n = args.width - j;
-    const Vf scale = load_first(args.scales + j, n);
-    for (int64_t c = 0; c < args.keys; ++c) {
-      store_first(args.tile + c * args.tile_stride + j, mul(to_float(load_bytes_first(kept + c * args.kept_stride + j, n)), scale), n);
-    }
-  }
-}
-
 void keep_i8(const KeptArgs& args) {
-  int8_t* const kept = static_cast<int8_t*>(args.kept);
-  for (int64_t j = 0; j < args.width; j += kLanes) {
-    const int64_t n = args.width - j;
-    Vf most = zero(), nan = zero();
-    for (int64_t c = 0; c < args.keys; ++c) {
-      const Vf x = load_first(args.tile + c * args.tile_stride + j, n);
-      nan = select(is_nan(x), x, nan);
-      most = vmax(as_float(iand(as_int(x), iset1(0x7FFFFFFF))), most);
-    }
-    most = select(iequal(as_int(most), iset1(0x7F800000)), set1(__builtin_nanf("")), most);
-    most = select(is_nan(nan), nan, most);
-    const Vm some = less(set1(0x1.fffffep-101f), most);  // at least 2^-100; false for NaN
-    const Vf inverse = select(some, div(set1(127.0f), most), zero());
-    const Vf scale = select(is_nan(most), set1(__builtin_nanf("")), select(some, div(most, set1(127.0f)), zero()));
-    store_first(args.scales + j, scale, n);
-    for (int64_t c = 0; c < args.keys; ++c) {
-      float* const at = args.tile + c * args.tile_stride + j;
-      const Vf code = select(some, vmax(set1(-127.0f), vmin(set1(127.0f), mul(load_first(at, n), inverse))), zero());
-      const Vi rounded = round_int(code);
-      store_bytes_first(kept + c * args.kept_stride + j, rounded, n);
-      store_first(at, mul(to_float(rounded), scale), n);
-    }
-  }
+  int64_t j = 0;
+  for (; j + kLanes <= args.width; j += kLanes) keep_i8_columns<true>(args, j, kLanes);
+  if (j < args.width) keep_i8_columns<false>(args, j, args.width - j);
 }
 
 }  // namespace

@@ -18,7 +18,8 @@
 namespace lathe::kernels::cpu {
 namespace {
 
-constexpr int64_t kReadBytes = 16 << 10;  // of the state, between two groups of rows
+constexpr int64_t kFoldedRows = 16;      // of the state, rounded from the nearest cache
+constexpr int64_t kReadBytes = 4 << 10;  // of the state, between two groups of rows or columns
 
 struct ReplayLevel {
   const KdaIsa& kda;
@@ -146,16 +147,13 @@ void fetch(const ReplayIsa& isa, const HeadRing& ring, int64_t begin, int64_t en
   }
 }
 
-/// Reads a byte, so that the page's address is known: asking ahead alone is dropped where it is not.
-void touch(const void* p) { static_cast<void>(*static_cast<const volatile char*>(p)); }
-
-/// Asks for the ring rows of a head that is next.
+/// Asks for a row that is needed soon. Its first byte is read, so that its page's address is known: asking alone is dropped where it is not.
+void ask_for(const void* row, int64_t bytes) {
+  static_cast<void>(*static_cast<const volatile char*>(row));
+  for (int64_t i = 64; i < bytes; i += 64) __builtin_prefetch(static_cast<const char*>(row) + i);
+}
 void ask_for(const HeadRing& ring, int64_t begin, int64_t end) {
-  for (int64_t p = begin; p < end; ++p) touch(ring.key(p)), touch(ring.value(p));
-  for (int64_t p = begin; p < end; ++p) {
-    for (int64_t i = 0; i < ring.key_bytes(); i += 64) __builtin_prefetch(ring.key(p) + i);
-    for (int64_t i = 0; i < ring.value_bytes(); i += 64) __builtin_prefetch(ring.value(p) + i);
-  }
+  for (int64_t p = begin; p < end; ++p) ask_for(ring.key(p), ring.key_bytes()), ask_for(ring.value(p), ring.value_bytes());
 }
 
 FoldArgs fold_args(const Area& area, const StateSource& from, int64_t count) {
@@ -185,7 +183,7 @@ class Window {
 
   void run() {
     if (begin_ == end_) return;
-    if (h_ + 1 < p_.q.dim(1)) ask_for({p_.ring, ring_.slot, h_ + 1}, checkpoint_, start_);
+    if (h_ + 1 < p_.q.dim(1)) ask_for_head(h_ + 1);
     if (state_.format != StateFormat::kZeros) LATHE_COUNT(context_, kBytesRead, (StatePool{p_.states, p_.states_scales}).head_bytes());
     before_ = start_ > checkpoint_ ? ring_.decay(start_ - 1) : nullptr;
     LATHE_COUNT(context_, kBytesRead, (start_ - checkpoint_) * ring_.entry_bytes() + (before_ != nullptr ? area_.s.keys * 4 : 0));
@@ -202,6 +200,20 @@ class Window {
   }
 
  private:
+  /// Asks for what another head reads beside its state, and for the ring rows that it writes: small pieces of many pages.
+  void ask_for_head(int64_t h) const {
+    const HeadRing ring{p_.ring, ring_.slot, h};
+    const int64_t key_bytes = area_.s.keys * 4;
+    ask_for(ring, checkpoint_, position(end_));
+    if (start_ > checkpoint_) ask_for(ring.decay(start_ - 1), key_bytes);
+    for (int64_t row = begin_; row < end_; ++row) {
+      ask_for(ring.decay(position(row)), key_bytes);
+      ask_for(p_.q.f32() + row * p_.q.step(0) + h * p_.q.step(1), key_bytes);
+      ask_for(p_.k.f32() + row * p_.k.step(0) + h * p_.k.step(1), key_bytes);
+      ask_for(p_.g.f32() + row * p_.g.step(0) + h * area_.s.keys, key_bytes);
+      ask_for(p_.v.f32() + row * p_.v.step(0) + h * p_.v.step(1), area_.s.width * 4);
+    }
+  }
   int64_t position(int64_t row) const { return start_ + row - begin_; }
   void check_ring(int64_t end) const {
     LATHE_CHECK(end - checkpoint_ <= p_.ring.keys.dim(1), "{} tokens since the checkpoint in a ring of {}", end - checkpoint_, p_.ring.keys.dim(1));
@@ -286,7 +298,9 @@ class Window {
                   .from_q = area_.from_q,
                   .from_k = area_.from_k,
                   .stride = stride};
-    const int64_t step = rows <= 3 ? keys : std::max<int64_t>(kReadBytes / (stride * 4), 1);
+    // In the order of memory: all columns at once, or a page of rows after the other.
+    const bool at_once = rows == 1 && area_.s.width <= level_.replay.columns;
+    const int64_t step = at_once ? keys : std::max<int64_t>(kReadBytes / (stride * bytes_of(p_.states)), 1);
     for (; args.begin < keys; args.begin = args.end) {
       args.end = std::min(keys, args.begin + step);
       level_.replay.read(args);
@@ -349,6 +363,24 @@ void copy(const StatePool& from, int64_t from_row, const StatePool& to, int64_t 
   if (from.scales.present()) std::memmove(to.scale(to_row, h), from.scale(from_row, h), static_cast<size_t>(from.width()) * 4);
 }
 
+/// Keys [begin, end) of a head's state, folded from one row of a pool into one of another.
+struct FoldedRows {
+  int64_t in, into, h, begin, end, entries;
+};
+void fold_rows(const ReplayLevel& level, const StatePool& from, const StatePool& to, const Area& area, const FoldedRows& rows) {
+  FoldArgs args = fold_args(area, from.source(rows.in, rows.h), rows.entries);
+  args.from.values = static_cast<const char*>(args.from.values) + (rows.in < 0 ? 0 : rows.begin * args.from.stride * bytes_of(from.values));
+  args.keys = rows.end - rows.begin;
+  args.grown += rows.begin, args.loss += rows.begin, args.entry_keys += rows.begin;
+  KeptArgs kept = to.kept(rows.into, rows.h, area.tile, area.s.stride());
+  kept.keys = args.keys, kept.kept = static_cast<char*>(kept.kept) + rows.begin * kept.kept_stride * bytes_of(to.values);
+  const bool straight = to.values.dtype == DType::kF32;
+  args.to = straight ? static_cast<float*>(kept.kept) : area.tile;
+  args.to_stride = straight ? kept.kept_stride : area.s.stride();
+  level.replay.fold(args);
+  if (!straight) keep(level.kda, to.values.dtype, kept);
+}
+
 void flush_head(const ReplayLevel& level, const ops::KdaFlushParams& p, const ops::LaunchContext& context, int64_t s, int64_t h, const Area& area) {
   const int64_t in = p.state_in.i32()[s], into = p.into.i32()[s], begin = p.checkpoint.i32()[s], end = p.to.i32()[s];
   if (into < 0) return;
@@ -367,12 +399,10 @@ void flush_head(const ReplayLevel& level, const ops::KdaFlushParams& p, const op
     LATHE_COUNT(context, kFlops, (2 * (end - begin) + 4) * keys * area.s.width);
     LATHE_COUNT(context, kExponentials, keys);
   }
-  FoldArgs args = fold_args(area, from.source(in, h), end - begin);
-  const bool straight = p.states.dtype == DType::kF32;
-  args.to = straight ? reinterpret_cast<float*>(to.data(into, h)) : area.tile;
-  args.to_stride = straight ? p.states.step(2) : area.s.stride();
-  level.replay.fold(args);
-  if (!straight) keep(level.kda, p.states.dtype, to.kept(into, h, area.tile, area.s.stride()));
+  // Codes need whole columns; else a few rows at a time stay in the nearest cache.
+  const int64_t rows = p.states.dtype == DType::kI8 ? keys : kFoldedRows;
+  for (int64_t c = 0; c < keys; c += rows)
+    fold_rows(level, from, to, area, {.in = in, .into = into, .h = h, .begin = c, .end = std::min(keys, c + rows), .entries = end - begin});
 }
 
 void flush(const ReplayLevel& level, const void* params, const ops::LaunchContext& context) {

@@ -2,6 +2,8 @@
 //
 // Columns are lanes, and a sum over keys or entries is one chain in ascending order: its bits know nothing of how many rows or columns go together.
 
+#include "kernels/cpu/state.inl"
+
 namespace lathe::kernels::cpu::LATHE_ISA {
 namespace {
 
@@ -62,41 +64,6 @@ void match(const MatchArgs& args) {
   }
 }
 
-/// Element `at` of a state and its neighbours: n of them, or a whole vector.
-template <StateFormat kFormat, bool kWhole>
-LATHE_INLINE Vf load_state(const void* values, int64_t at, Vf scale, int64_t n) {
-  if constexpr (kFormat == StateFormat::kF32) {
-    const float* const p = static_cast<const float*>(values) + at;
-    return kWhole ? load(p) : load_first(p, n);
-  } else if constexpr (kFormat == StateFormat::kF16) {
-    const uint16_t* const p = static_cast<const uint16_t*>(values) + at;
-    return kWhole ? load_half(p) : half_to_float(shift_right<16>(as_int(load_bf16_first(p, n))));
-  } else if constexpr (kFormat == StateFormat::kI8) {
-    const int8_t* const p = static_cast<const int8_t*>(values) + at;
-    return mul(to_float(kWhole ? load_bytes(p) : load_bytes_first(p, n)), scale);
-  } else {
-    return zero();
-  }
-}
-template <StateFormat kFormat, bool kWhole>
-LATHE_INLINE Vf load_scale(const StateSource& state, int64_t column, int64_t n) {
-  if constexpr (kFormat != StateFormat::kI8) return zero();
-  return kWhole ? load(state.scales + column) : load_first(state.scales + column, n);
-}
-
-/// Bytes of a state asked for ahead of the reading, at last those of the next head.
-constexpr int64_t kAskAhead = 4096;
-/// A vector at `p` and those behind it.
-template <StateFormat kFormat, int kVectors>
-LATHE_INLINE void ask_ahead(const void* values, int64_t at) {
-  if constexpr (kFormat != StateFormat::kZeros) {
-    constexpr int64_t kBytes = kFormat == StateFormat::kF32 ? 4 : kFormat == StateFormat::kF16 ? 2 : 1;
-    const char* const ahead = static_cast<const char*>(values) + at * kBytes + kAskAhead;
-#pragma GCC unroll 16
-    for (int64_t i = 0; i < kVectors * kLanes * kBytes; i += 64) __builtin_prefetch(ahead + i, 0, 2);
-  }
-}
-
 template <StateFormat kFormat, int kRows, int kVectors, bool kWhole>
 LATHE_INLINE void read_columns(const ReadArgs& args, int64_t row, int64_t column) {
   const int64_t left = args.width - column, stride = args.state.stride, part = args.part, end = args.end;
@@ -140,10 +107,12 @@ LATHE_INLINE void read_columns(const ReadArgs& args, int64_t row, int64_t column
   }
 }
 
+/// Vectors of columns for one row of a window: sums of q and k for every row and vector, and what is added to them, in 32 registers or 16.
+constexpr int kRowVectors = kLanes == 16 ? 8 : 4;
+
 template <StateFormat kFormat, int kRows>
 LATHE_INLINE void read_rows(const ReadArgs& args, int64_t row) {
-  // Sums of q and k for every row and vector, and what is added to them, in 32 registers or 16.
-  constexpr int kTogether = kLanes == 16 ? (kRows == 1 ? 8 : 4) : (kRows == 1 ? 4 : 2);
+  constexpr int kTogether = kRows == 1 ? kRowVectors : kRowVectors / 2;
   int64_t column = 0;
   for (; column + kTogether * kLanes <= args.width; column += kTogether * kLanes) read_columns<kFormat, kRows, kTogether, true>(args, row, column);
   for (; column + kLanes <= args.width; column += kLanes) read_columns<kFormat, kRows, 1, true>(args, row, column);
@@ -263,6 +232,7 @@ void fold(const FoldArgs& args) {
 
 constexpr ReplayIsa replay_level() {
   ReplayIsa isa;
+  isa.columns = kRowVectors * kLanes;
   isa.grow = grow;
   isa.widen = widen;
   isa.match = match;

@@ -3,20 +3,9 @@
 //
 // All of them see one head. Rows of scratch begin at multiples of `part` (keys) or `stride` (columns) floats, with room for whole vectors.
 
-#include <cstddef>
-#include <cstdint>
+#include "kernels/cpu/kda_isa.h"
 
 namespace lathe::kernels::cpu {
-
-enum class StateFormat : uint8_t { kZeros, kF32, kF16, kI8 };
-
-/// A head's state where it is kept.
-struct StateSource {
-  StateFormat format = StateFormat::kZeros;
-  const void* values = nullptr;   ///< [keys][stride]
-  int64_t stride = 0;             ///< in elements
-  const float* scales = nullptr;  ///< [width], i8 only
-};
 
 /// A row's decays and what they make of its q and k, which are normalised.
 struct GrowArgs {
@@ -93,6 +82,7 @@ struct FoldArgs {
 };
 
 struct ReplayIsa {
+  int64_t columns = 0;  ///< of a state that `read` takes together for one row
   /// Returns q · k.
   float (*grow)(const GrowArgs& args) = nullptr;
   /// An entry of the ring as floats.

@@ -41,6 +41,10 @@ LATHE_INLINE Vf div(Vf a, Vf b) { return {_mm256_div_ps(a.v, b.v)}; }
 LATHE_INLINE Vf vsqrt(Vf a) { return {_mm256_sqrt_ps(a.v)}; }
 LATHE_INLINE Vf vmin(Vf a, Vf b) { return {_mm256_min_ps(a.v, b.v)}; }
 LATHE_INLINE Vf vmax(Vf a, Vf b) { return {_mm256_max_ps(a.v, b.v)}; }
+/// The larger of `most` ≥ 0 and |a|; `most` if a is NaN.
+LATHE_INLINE Vf vmax_magnitude(Vf most, Vf a) {
+  return {_mm256_max_ps(_mm256_and_ps(a.v, _mm256_castsi256_ps(_mm256_set1_epi32(0x7FFFFFFF))), most.v)};
+}
 LATHE_INLINE Vm less(Vf a, Vf b) { return {_mm256_cmp_ps(a.v, b.v, _CMP_LT_OQ)}; }
 LATHE_INLINE Vm is_nan(Vf a) { return {_mm256_cmp_ps(a.v, a.v, _CMP_UNORD_Q)}; }
 LATHE_INLINE Vf select(Vm m, Vf yes, Vf no) { return {_mm256_blendv_ps(no.v, yes.v, m.v)}; }
@@ -101,12 +105,19 @@ LATHE_INLINE void store_low16(uint16_t* p, Vi a) {
 }
 /// Half precision of each lane, nearest even, in its low 16 bits.
 LATHE_INLINE Vi float_to_half(Vf a) { return {_mm256_cvtepu16_epi32(_mm256_cvtps_ph(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC))}; }
+LATHE_INLINE void store_half(uint16_t* p, Vf a) {
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_cvtps_ph(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+}
 /// Bytes with a sign.
 LATHE_INLINE Vi load_bytes(const int8_t* p) { return {_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)))}; }
 LATHE_INLINE Vi load_bytes_first(const int8_t* p, int64_t n) {
   int8_t part[16] = {};
   for (int64_t i = 0; i < n && i < 8; ++i) part[i] = p[i];
   return {_mm256_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(part)))};
+}
+LATHE_INLINE void store_bytes(int8_t* p, Vi a) {
+  const __m128i halves = _mm_packs_epi32(_mm256_castsi256_si128(a.v), _mm256_extracti128_si256(a.v, 1));
+  _mm_storel_epi64(reinterpret_cast<__m128i*>(p), _mm_packs_epi16(halves, halves));
 }
 LATHE_INLINE void store_bytes_first(int8_t* p, Vi a, int64_t n) {
   int32_t part[8];

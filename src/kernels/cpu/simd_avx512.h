@@ -45,6 +45,8 @@ LATHE_INLINE Vf div(Vf a, Vf b) { return {_mm512_div_ps(a.v, b.v)}; }
 LATHE_INLINE Vf vsqrt(Vf a) { return {_mm512_sqrt_ps(a.v)}; }
 LATHE_INLINE Vf vmin(Vf a, Vf b) { return {_mm512_min_ps(a.v, b.v)}; }
 LATHE_INLINE Vf vmax(Vf a, Vf b) { return {_mm512_max_ps(a.v, b.v)}; }
+/// The larger of `most` ≥ 0 and |a|; `most` if a is NaN.
+LATHE_INLINE Vf vmax_magnitude(Vf most, Vf a) { return {_mm512_range_ps(most.v, a.v, 0xB)}; }
 LATHE_INLINE Vm less(Vf a, Vf b) { return {_mm512_cmp_ps_mask(a.v, b.v, _CMP_LT_OQ)}; }
 LATHE_INLINE Vm is_nan(Vf a) { return {_mm512_cmp_ps_mask(a.v, a.v, _CMP_UNORD_Q)}; }
 LATHE_INLINE Vf select(Vm m, Vf yes, Vf no) { return {_mm512_mask_blend_ps(m.v, no.v, yes.v)}; }
@@ -100,9 +102,13 @@ LATHE_INLINE Vf load_half(const uint16_t* p) { return {_mm512_cvtph_ps(_mm256_lo
 LATHE_INLINE void store_low16(uint16_t* p, Vi a) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtepi32_epi16(a.v)); }
 /// Half precision of each lane, nearest even, in its low 16 bits.
 LATHE_INLINE Vi float_to_half(Vf a) { return {_mm512_cvtepu16_epi32(_mm512_cvtps_ph(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC))}; }
+LATHE_INLINE void store_half(uint16_t* p, Vf a) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtps_ph(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+}
 /// Bytes with a sign.
 LATHE_INLINE Vi load_bytes(const int8_t* p) { return {_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)))}; }
 LATHE_INLINE Vi load_bytes_first(const int8_t* p, int64_t n) { return {_mm512_cvtepi8_epi32(_mm_maskz_loadu_epi8(first_lanes(n), p))}; }
+LATHE_INLINE void store_bytes(int8_t* p, Vi a) { _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(a.v)); }
 LATHE_INLINE void store_bytes_first(int8_t* p, Vi a, int64_t n) { _mm512_mask_cvtepi32_storeu_epi8(p, first_lanes(n), a.v); }
 /// Low 16 bits of each lane, packed.
 LATHE_INLINE void store_low16_first(uint16_t* p, Vi a, int64_t n) { _mm512_mask_cvtepi32_storeu_epi16(p, first_lanes(n), a.v); }

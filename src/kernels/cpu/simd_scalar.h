@@ -54,6 +54,11 @@ LATHE_INLINE Vf vsqrt(Vf a) {
 // If either is NaN, the second: as the instructions of the other levels.
 LATHE_INLINE Vf vmin(Vf a, Vf b) { return {a.v < b.v ? a.v : b.v}; }
 LATHE_INLINE Vf vmax(Vf a, Vf b) { return {a.v > b.v ? a.v : b.v}; }
+/// The larger of `most` ≥ 0 and |a|; `most` if a is NaN.
+LATHE_INLINE Vf vmax_magnitude(Vf most, Vf a) {
+  const Vf magnitude = {(FloatVector)((IntVector)a.v & IntVector{0x7FFFFFFF, 0x7FFFFFFF, 0x7FFFFFFF, 0x7FFFFFFF})};
+  return vmax(magnitude, most);
+}
 LATHE_INLINE Vm less(Vf a, Vf b) { return {a.v < b.v}; }
 LATHE_INLINE Vm is_nan(Vf a) { return {a.v != a.v}; }
 LATHE_INLINE Vf select(Vm m, Vf yes, Vf no) { return {m.v ? yes.v : no.v}; }
@@ -135,6 +140,7 @@ LATHE_INLINE Vi load_bytes(const int8_t* p) { return load_bytes_first(p, 4); }
 LATHE_INLINE void store_bytes_first(int8_t* p, Vi a, int64_t n) {
   for (int64_t i = 0; i < n && i < 4; ++i) p[i] = static_cast<int8_t>(a.v[i]);
 }
+LATHE_INLINE void store_bytes(int8_t* p, Vi a) { store_bytes_first(p, a, 4); }
 /// Low 16 bits of each lane, packed.
 LATHE_INLINE void store_low16_first(uint16_t* p, Vi a, int64_t n) {
   for (int64_t i = 0; i < n && i < 4; ++i) p[i] = static_cast<uint16_t>(a.v[i]);
@@ -146,6 +152,7 @@ LATHE_INLINE Vf load_half(const uint16_t* p) {
   return half_to_float(a);
 }
 LATHE_INLINE void store_low16(uint16_t* p, Vi a) { store_low16_first(p, a, 4); }
+LATHE_INLINE void store_half(uint16_t* p, Vf a) { store_low16(p, float_to_half(a)); }
 
 typedef int8_t ByteVector __attribute__((vector_size(16)));
 typedef int16_t HalfVector __attribute__((vector_size(16)));
