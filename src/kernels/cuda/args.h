@@ -6,7 +6,7 @@
 
 namespace lathe::kernels::cuda {
 
-enum class Type : int32_t { kF32, kBF16, kF16, kF8 };
+enum class Type : int32_t { kF32, kBF16, kF16, kF8, kI8 };
 
 /// f32 [rows, …] with a row stride.
 struct Rows {
@@ -38,8 +38,11 @@ struct Batch {
   int32_t sequences;
   int32_t tokens;
 };
+/// Rows of codes (kF8, kI8) have a scale for each 128 of them.
 struct Pages {
   void* pool;
+  float* scales;
+  int64_t scale_stride;
   int64_t row_stride;
   const int32_t* table;
   int64_t table_stride;

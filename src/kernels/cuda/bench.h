@@ -83,5 +83,6 @@ void experts();
 void rows();
 /// One launch of each kernel that a profiler should look at.
 void launch_for_counters();
+void replay_for_counters();
 
 }  // namespace lathe::kernels::cuda

@@ -221,6 +221,17 @@ void replay() {
   std::printf("recurrence over narrow states, us and %% of in-place bandwidth\n%s", narrow.c_str());
 }
 
+void replay_for_counters() {
+  for (const Format& f : {kFormats[0], kFormats[4]}) {
+    const Slots slots(f, kSlots, kHeads, 24, 8);
+    const TokenRows tokens(64, kHeads);
+    const Steps steps(f, 64, 1);
+    launch_flush_128(flush_args(slots, steps.flush, steps.flush.rows.as<int32_t>(), f.period), bench.stream);
+    launch_verify_128(verify_args(slots, tokens, steps.decode, steps.decode.rows.as<int32_t>()), bench.stream);
+    BENCH_CUDA(cudaStreamSynchronize(bench.stream));
+  }
+}
+
 namespace {
 
 /// One sequence of kCheckTokens tokens in one slot, cut into windows of these sizes.

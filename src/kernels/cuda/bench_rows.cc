@@ -113,6 +113,8 @@ void attention(int tokens) {
   const Memory table_memory = integers(table), pools_memory = integers(pools), begin_memory = integers(begin), start_memory = integers(start);
   const AttendArgs args{.q = {q.as(), kHeads * kLatent, kLatent},
                         .latents = {.pool = latents.as<void>(),
+                                    .scales = nullptr,
+                                    .scale_stride = 0,
                                     .row_stride = kLatent,
                                     .table = table_memory.as<int32_t>(),
                                     .table_stride = kContext / kBlockRows,

@@ -1,6 +1,6 @@
 // Times the kernels of this folder on the GPU of this machine and writes one JSON object a line.
 //   cuda_bench [results.jsonl [check|products|experts|rows|kda|replay|codes]…]   no names: all
-//   cuda_bench FILE counters               one launch of each kernel for a profiler
+//   cuda_bench FILE counters [replay]      one launch of each kernel for a profiler
 //   cuda_bench FILE small                  products of few rows against the plain kernel, for memory and race checkers
 #include <fmt/format.h>
 
@@ -123,7 +123,11 @@ int main(int argc, char** argv) {
     return argc <= 2 || std::any_of(argv + 2, argv + argc, [&](const char* name) { return part == name; });
   };
   if (argc > 2 && std::string_view(argv[2]) == "counters") {
-    launch_for_counters();
+    if (argc > 3) {
+      replay_for_counters();
+    } else {
+      launch_for_counters();
+    }
     return 0;
   }
   if (argc > 2 && std::string_view(argv[2]) == "small") return check_small_products() ? 0 : 1;

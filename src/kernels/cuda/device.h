@@ -32,6 +32,7 @@ __device__ __forceinline__ float element(const void* data, Type type, int64_t i)
     case Type::kBF16: return bf16_value(static_cast<const uint16_t*>(data)[i]);
     case Type::kF16: return f16_value(static_cast<const uint16_t*>(data)[i]);
     case Type::kF8: return f8_value(static_cast<const uint8_t*>(data)[i]);
+    case Type::kI8: return static_cast<float>(static_cast<const int8_t*>(data)[i]);
   }
   return 0;
 }
@@ -98,8 +99,15 @@ __device__ __forceinline__ int sequence_of(const Batch& batch, int t) {
   return low;
 }
 __device__ __forceinline__ int position_of(const Batch& batch, int s, int t) { return batch.start[s] + t - batch.begin[s]; }
-__device__ __forceinline__ int64_t page_offset(const Pages& pages, int s, int64_t row) {
-  return (pages.table[s * pages.table_stride + row / pages.block_rows] * pages.block_rows + row % pages.block_rows) * pages.row_stride;
+/// Where row `row` of sequence s lies in the pool.
+__device__ __forceinline__ int64_t page_row(const Pages& pages, int s, int64_t row) {
+  return pages.table[s * pages.table_stride + row / pages.block_rows] * pages.block_rows + row % pages.block_rows;
+}
+__device__ __forceinline__ int64_t page_offset(const Pages& pages, int s, int64_t row) { return page_row(pages, s, row) * pages.row_stride; }
+/// A value of a row of the pool.
+__device__ __forceinline__ float page_value(const Pages& pages, int64_t row, int c) {
+  const float value = element(pages.pool, pages.type, row * pages.row_stride + c);
+  return pages.scales != nullptr ? value * pages.scales[row * pages.scale_stride + c / 128] : value;
 }
 /// f32 as an unsigned number in the same order; NaN is below everything, −0 equals 0.
 __device__ __forceinline__ unsigned order_key(float value) {

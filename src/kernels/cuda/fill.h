@@ -19,6 +19,7 @@ inline Type type_of(DType dtype) {
     case DType::kBF16: return Type::kBF16;
     case DType::kF16: return Type::kF16;
     case DType::kF8E4M3: return Type::kF8;
+    case DType::kI8: return Type::kI8;
     default: break;
   }
   LATHE_CHECK(dtype == DType::kF32, "no kernel reads {}", tensor::dtype_name(dtype));
@@ -45,6 +46,8 @@ inline Batch batch_of(const ops::Ragged& batch, int64_t tokens) {
 }
 inline Pages pages_of(const ops::Paged& paged) {
   return {.pool = paged.pool.data,
+          .scales = paged.scales.present() ? paged.scales.f32() : nullptr,
+          .scale_stride = paged.scales.present() ? paged.scales.step(0) : 0,
           .row_stride = paged.pool.step(0),
           .table = paged.table.i32(),
           .table_stride = paged.table.step(0),

@@ -31,20 +31,6 @@ __device__ __forceinline__ float4 four_kept(const void* data, int64_t at) {
 #endif
   }
 }
-/// Two neighbours, aligned to their size; of kI8 the codes.
-template <Kept kKept>
-__device__ __forceinline__ float2 two_kept(const void* data, int64_t at) {
-  if constexpr (kKept == Kept::kF32) {
-    return *reinterpret_cast<const float2*>(static_cast<const float*>(data) + at);
-  } else if constexpr (kKept == Kept::kF16) {
-    float2 out;
-    f16_pair(*reinterpret_cast<const unsigned*>(static_cast<const uint16_t*>(data) + at), out.x, out.y);
-    return out;
-  } else {
-    const auto* const two = static_cast<const int8_t*>(data) + at;
-    return {static_cast<float>(two[0]), static_cast<float>(two[1])};
-  }
-}
 __device__ __forceinline__ float kept_value(const void* data, Kept kept, int64_t at) {
   if (kept == Kept::kF32) return static_cast<const float*>(data)[at];
   if (kept == Kept::kF16) return f16_value(static_cast<const uint16_t*>(data)[at]);
@@ -73,6 +59,17 @@ __device__ __forceinline__ int code_of(float value, float inverse) {
   return static_cast<int>(code > 127.0f ? 127.0f : (code < -127.0f ? -127.0f : code));
 }
 
+/// E4M3, nearest even, saturated.
+__device__ __forceinline__ unsigned f8_bits(float value) {
+  const unsigned sign = __float_as_uint(value) >> 24 & 0x80u;
+  if (value != value) return sign | 0x7Fu;
+  const float magnitude = fabsf(value) < 448.0f ? fabsf(value) : 448.0f;
+  if (magnitude < 0x1p-6f) return sign | static_cast<unsigned>(rintf(magnitude * 0x1p9f));
+  const unsigned bits = __float_as_uint(magnitude);
+  const unsigned code = (bits + 0x7FFFFu + (bits >> 20 & 1u) - (120u << 23)) >> 20;
+  return sign | (code < 0x7Eu ? code : 0x7Eu);
+}
+
 /// Stores four neighbours (codes: by `inverse` of each) and returns what was stored (codes: without their scale).
 template <Kept kKept>
 __device__ __forceinline__ float4 keep_four(void* data, int64_t at, float4 v, const float* inverse) {
@@ -92,19 +89,6 @@ __device__ __forceinline__ float4 keep_four(void* data, int64_t at, float4 v, co
     for (int i = 0; i < 4; ++i) four |= (static_cast<unsigned>(code[i]) & 0xFFu) << 8 * i;
     *reinterpret_cast<unsigned*>(static_cast<int8_t*>(data) + at) = four;
     return make_float4(static_cast<float>(code[0]), static_cast<float>(code[1]), static_cast<float>(code[2]), static_cast<float>(code[3]));
-  }
-}
-
-/// The same for two, which are not read again.
-template <Kept kKept>
-__device__ __forceinline__ void keep_two(void* data, int64_t at, float x, float y, const float* inverse) {
-  if constexpr (kKept == Kept::kF32) {
-    *reinterpret_cast<float2*>(static_cast<float*>(data) + at) = {x, y};
-  } else if constexpr (kKept == Kept::kF16) {
-    *reinterpret_cast<unsigned*>(static_cast<uint16_t*>(data) + at) = pack_f16(saturated_f16(x), saturated_f16(y));
-  } else {
-    const unsigned both = (static_cast<unsigned>(code_of(x, inverse[0])) & 0xFFu) | (static_cast<unsigned>(code_of(y, inverse[1])) & 0xFFu) << 8;
-    *reinterpret_cast<uint16_t*>(static_cast<int8_t*>(data) + at) = static_cast<uint16_t>(both);
   }
 }
 

@@ -1,17 +1,44 @@
 // Latent attention: rows into pages, index keys, the choice of pools, absorb and attend.
 
-#include "kernels/cuda/device.h"
+#include "kernels/cuda/kept.h"
 
 namespace lathe::kernels::cuda {
 namespace {
 
 constexpr int kThreads = 128;
 
+/// Row `row` of a pool from value(channel), by the whole block; codes are made in runs of as many as there are threads.
+template <class Value>
+__device__ __forceinline__ void write_page_row(const Pages& pages, int64_t row, int width, const Value& value) {
+  __shared__ unsigned most[kThreads / 32];
+  const int64_t to = row * pages.row_stride;
+  for (int first = 0; first < width; first += kThreads) {
+    const int c = first + static_cast<int>(threadIdx.x);
+    const float mine = c < width ? value(c) : 0.0f;
+    if (pages.scales == nullptr) {
+      if (c < width) store(pages.pool, pages.type, to + c, mine);
+      continue;
+    }
+    unsigned largest = magnitude_bits(mine);
+    for (int mask = 16; mask > 0; mask >>= 1) largest = max(largest, __shfl_xor_sync(0xFFFFFFFFu, largest, mask));
+    __syncthreads();
+    if (threadIdx.x % 32 == 0) most[threadIdx.x / 32] = largest;
+    __syncthreads();
+    for (const unsigned other : most) largest = max(largest, other);
+    const bool int8 = pages.type == Type::kI8;
+    const CodeScale scale = code_scale(largest, int8 ? 127.0f : 448.0f);
+    if (c < width && int8) static_cast<int8_t*>(pages.pool)[to + c] = static_cast<int8_t>(code_of(mine, scale.inverse));
+    if (c < width && !int8)
+      static_cast<uint8_t*>(pages.pool)[to + c] = static_cast<uint8_t>(f8_bits(scale.inverse == 0.0f ? 0.0f : mine * scale.inverse));
+    if (threadIdx.x == 0) pages.scales[row * pages.scale_stride + first / kThreads] = scale.scale;
+  }
+}
+static_assert(kThreads == 128);
+
 __global__ void write_latents(const WriteLatentsArgs p) {
   const int t = static_cast<int>(blockIdx.x);
   const int s = sequence_of(p.batch, t);
-  const int64_t to = page_offset(p.pool, s, position_of(p.batch, s, t));
-  for (int c = threadIdx.x; c < p.width; c += kThreads) store(p.pool.pool, p.pool.type, to + c, p.x.data[t * p.x.stride + c]);
+  write_page_row(p.pool, page_row(p.pool, s, position_of(p.batch, s, t)), p.width, [&](int c) { return p.x.data[t * p.x.stride + c]; });
 }
 
 /// Mean and factor of the norm of one raw key.
@@ -50,8 +77,7 @@ __global__ void index_pools(const IndexKeysArgs p) {
       for (int c = threadIdx.x; c < p.width; c += kThreads) keys[j * p.width + c] = normalised(p, begin + at - start, c, mean, factor);
     }
   }
-  const int64_t to = page_offset(p.keys, s, first / p.pool);
-  for (int c = threadIdx.x; c < p.width; c += kThreads) {  // a thread reads only what it wrote
+  write_page_row(p.keys, page_row(p.keys, s, first / p.pool), p.width, [&](int c) {  // a thread reads only what it wrote
     const auto gate = [&](int j) {
       const int at = first + j;
       const float raw = at < start ? ring(at)[p.ring_part + c] : p.gate.data[(begin + at - start) * p.gate.stride + c];
@@ -66,8 +92,8 @@ __global__ void index_pools(const IndexKeysArgs p) {
       sum += weight;
       key += weight * static_cast<double>(keys[j * p.width + c]);
     }
-    store(p.keys.pool, p.keys.type, to + c, static_cast<float>(key / sum));
-  }
+    return static_cast<float>(key / sum);
+  });
 }
 
 __global__ void index_ring(const IndexKeysArgs p) {
@@ -108,11 +134,11 @@ __global__ void index_scores(const SelectArgs p) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   float* const out = p.scores.data + (p.wanted ? t : static_cast<int>(blockIdx.y)) * p.scores.stride;
   for (int pool = first + static_cast<int>(threadIdx.x) / 32; pool < min(pools, first + kPoolsPerBlock); pool += kThreads / 32) {
-    const int64_t key = page_offset(p.keys, s, pool);
+    const int64_t key = page_row(p.keys, s, pool);
     float total = 0;
     for (int h = 0; h < p.heads; ++h) {
       float product = 0;
-      for (int c = lane; c < p.width; c += 32) product = fmaf(q[h * p.width + c], element(p.keys.pool, p.keys.type, key + c), product);
+      for (int c = lane; c < p.width; c += 32) product = fmaf(q[h * p.width + c], page_value(p.keys, key, c), product);
       product = warp_sum(product) * scale;
       total = fmaf(weights[h], product < 0.0f ? 0.0f : product, total);
     }
@@ -231,7 +257,7 @@ __device__ __forceinline__ void fetch_latents(const AttendArgs& p, const int64_t
   if (!wide) {
     for (int i = threadIdx.x; i < kKeysAtOnce * p.latent; i += kAttendThreads) {
       const int64_t at = places[i / p.latent];
-      if (at >= 0) latents[i] = element(p.latents.pool, p.latents.type, at + i % p.latent);
+      if (at >= 0) latents[i] = page_value(p.latents, at, i % p.latent);
     }
     return;
   }
@@ -243,7 +269,7 @@ __device__ __forceinline__ void fetch_latents(const AttendArgs& p, const int64_t
     const int n = i * kAttendThreads + static_cast<int>(threadIdx.x);
     const int64_t at = n < kKeysAtOnce * eights ? places[n / eights] : -1;
     v[i] = uint4{0, 0, 0, 0};
-    if (at >= 0) v[i] = *reinterpret_cast<const uint4*>(static_cast<const uint16_t*>(p.latents.pool) + at + n % eights * 8);
+    if (at >= 0) v[i] = *reinterpret_cast<const uint4*>(static_cast<const uint16_t*>(p.latents.pool) + at * p.latents.row_stride + n % eights * 8);
   }
 #pragma unroll
   for (int i = 0; i < kEights; ++i) {
@@ -257,7 +283,7 @@ __device__ __forceinline__ void fetch_latents(const AttendArgs& p, const int64_t
   }
 }
 
-/// Where in the pool the latents of keys `first` … of row t lie; the first kKeysAtOnce threads write one each.
+/// Rows of the pool that have the latents of keys `first` … of row t; the first kKeysAtOnce threads write one each.
 __device__ void place_keys(const AttendArgs& p, int t, int s, int tail, int first, int total, int64_t* places) {
   if (threadIdx.x >= kKeysAtOnce) return;
   const int pooled = p.pools_max * p.kpool;
@@ -269,14 +295,14 @@ __device__ void place_keys(const AttendArgs& p, int t, int s, int tail, int firs
   } else if (i < total) {
     at = tail + i - pooled;
   }
-  places[threadIdx.x] = at >= 0 ? page_offset(p.latents, s, at) : -1;
+  places[threadIdx.x] = at >= 0 ? page_row(p.latents, s, at) : -1;
 }
 
 /// One row and 8 heads: latents come to shared memory 16 at a time, a warp has a head, a lane every 32nd channel of it. Softmax on the way, key chunks in order.
 template <int kEach>
 __global__ void __launch_bounds__(kAttendThreads) mla_attend(const AttendArgs p) {
   LATHE_DYNAMIC_SHARED(float, latents);    // [16, latent]
-  __shared__ int64_t places[kKeysAtOnce];  // of their latents in the pool; negative: no key
+  __shared__ int64_t places[kKeysAtOnce];  // rows of the pool; negative: no key
   const int t = static_cast<int>(blockIdx.x);
   const int h = static_cast<int>(blockIdx.y) * kHeadsPerBlock + static_cast<int>(threadIdx.x) / 32;
   const int lane = static_cast<int>(threadIdx.x) % 32;

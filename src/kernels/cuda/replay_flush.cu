@@ -12,37 +12,60 @@ int64_t entry_bytes(Type type) { return type == Type::kF32 ? 4 : 2; }
 template <Kept kOut>
 inline constexpr int kBlockRows = kOut == Kept::kI8 ? kKeys : 32;
 template <Kept kOut>
-inline constexpr int kBlocksPerSm = kOut == Kept::kI8 ? 5 : 6;
+inline constexpr int kBlocksPerSm = kOut == Kept::kI8 ? 5 : 8;
 
 /// Elements from one staged ring row to the next: pairs of rows fall into other banks.
 __host__ __device__ constexpr int row_pitch(int width) { return width + 8; }
 
-/// `kWidth` elements of each ring row [first, first + count) into shared memory, row by row; sixteen of a thread on their way.
+/// A thread's part of 16 ring rows, each of kWidth elements.
 template <int kWidth, class T>
-__device__ __forceinline__ void stage_entries(T* to, const T* from, int64_t row, int first, int count, int rows) {
-  constexpr int kAtOnce = kReplayThreads / kWidth;
-  constexpr int kTogether = 16 / kAtOnce;
-  const int column = static_cast<int>(threadIdx.x) % kWidth;
-  for (int done = static_cast<int>(threadIdx.x) / kWidth; done < count; done += kTogether * kAtOnce) {
-    T mine[kTogether];
+struct Piece {
+  static constexpr int kAtOnce = kReplayThreads / kWidth;
+  static constexpr int kEach = 16 / kAtOnce;
+  T mine[kEach];
+
+  static __device__ __forceinline__ int entry(int i) { return static_cast<int>(threadIdx.x) / kWidth + i * kAtOnce; }
+  static __device__ __forceinline__ int column() { return static_cast<int>(threadIdx.x) % kWidth; }
+  __device__ __forceinline__ void load(const T* from, int row, int first, int count, int rows) {
 #pragma unroll
-    for (int i = 0; i < kTogether; ++i) {
-      const int entry = done + i * kAtOnce, at = first + entry;
-      if (entry < count) mine[i] = from[(at >= rows ? at - rows : at) * row + column];
+    for (int i = 0; i < kEach; ++i) {
+      const int at = first + entry(i);
+      if (entry(i) < count) mine[i] = from[(at >= rows ? at - rows : at) * row + column()];
     }
+  }
+  __device__ __forceinline__ void store(T* to, int count) const {
 #pragma unroll
-    for (int i = 0; i < kTogether; ++i) {
-      if (done + i * kAtOnce < count) to[(done + i * kAtOnce) * row_pitch(kWidth) + column] = mine[i];
+    for (int i = 0; i < kEach; ++i) {
+      if (entry(i) < count) to[entry(i) * row_pitch(kWidth) + column()] = mine[i];
     }
+  }
+};
+/// Where the entries of a fold lie, and how many there are from ring row `first` on.
+struct Staged {
+  const char* keys;  ///< in the ring
+  const char* values;
+  char* to_keys;  ///< in shared memory
+  char* to_values;
+  int key_row, value_row, first, count, rows;
+};
+/// All of them into shared memory, 32 and more loads of a thread on their way at once.
+template <int kRows, class Key, class Value>
+__device__ __forceinline__ void stage_as(const Staged& s) {
+  for (int done = 0; done < s.count; done += 16) {
+    Piece<kRows, Key> keys;
+    Piece<kValues, Value> values;
+    const int first = s.first + done >= s.rows ? s.first + done - s.rows : s.first + done;
+    keys.load(reinterpret_cast<const Key*>(s.keys), s.key_row, first, s.count - done, s.rows);
+    values.load(reinterpret_cast<const Value*>(s.values), s.value_row, first, s.count - done, s.rows);
+    keys.store(reinterpret_cast<Key*>(s.to_keys) + done * row_pitch(kRows), s.count - done);
+    values.store(reinterpret_cast<Value*>(s.to_values) + done * row_pitch(kValues), s.count - done);
   }
 }
-template <int kWidth>
-__device__ __forceinline__ void stage_entries(Type type, void* to, const void* from, int64_t offset, int64_t row, int first, int count, int rows) {
-  if (type == Type::kF32) {
-    stage_entries<kWidth>(static_cast<float*>(to), static_cast<const float*>(from) + offset, row, first, count, rows);
-  } else {
-    stage_entries<kWidth>(static_cast<uint16_t*>(to), static_cast<const uint16_t*>(from) + offset, row, first, count, rows);
-  }
+template <int kRows>
+__device__ __forceinline__ void stage(const RingArgs& ring, const Staged& s) {
+  if (ring.key_type == Type::kF32) return stage_as<kRows, float, float>(s);
+  if (ring.value_type == Type::kF32) return stage_as<kRows, uint16_t, float>(s);
+  stage_as<kRows, uint16_t, uint16_t>(s);
 }
 
 /// Rows of a state on their way from one row of a pool to another.
@@ -82,9 +105,11 @@ __global__ void __launch_bounds__(kReplayThreads, kBlocksPerSm<kOut>) flush_head
   LATHE_DYNAMIC_SHARED(char, state);
   __shared__ Barrier loaded;
   __shared__ float2 decay[kRows];
-  __shared__ float scales[kValues];
-  __shared__ unsigned most[kValues];
+  alignas(16) __shared__ float scales[kValues];
+  alignas(16) __shared__ unsigned most[kValues];
   constexpr unsigned kBytes = kRows * kValues * kept_bytes(kIn);
+  launch_next();
+  wait_for_inputs();
   const int thread = static_cast<int>(threadIdx.x);
   const int s = static_cast<int>(blockIdx.x) / (p.heads * kParts);
   const int64_t h = static_cast<int>(blockIdx.x) / kParts % p.heads;
@@ -105,16 +130,14 @@ __global__ void __launch_bounds__(kReplayThreads, kBlocksPerSm<kOut>) flush_head
   if (kIn == Kept::kI8 && in >= 0) scales[thread] = p.entering.scales[in * p.entering.scale_stride + h * kValues + thread];
   if (kOut == Kept::kI8) most[thread] = 0;
   if (count > 0) {
-    const int first = begin % p.ring.rows;
-    stage_entries<kRows>(p.ring.key_type, keys, p.ring.keys, slot * p.ring.key_slot + h * kKeys + first_row, p.ring.key_row, first, count,
-                         p.ring.rows);
-    stage_entries<kValues>(p.ring.value_type, values, p.ring.values, slot * p.ring.value_slot + h * kValues, p.ring.value_row, first, count,
-                           p.ring.rows);
     const int last = (begin + count - 1) % p.ring.decay_rows;
-    if (thread < kRows) {
-      const float g = p.ring.decay[slot * p.ring.decay_slot + last * p.ring.decay_row + h * kKeys + first_row + thread];
-      decay[thread] = {expm1f(g), expf(g)};
-    }
+    float g = 0;
+    if (thread < kRows) g = p.ring.decay[slot * p.ring.decay_slot + last * p.ring.decay_row + h * kKeys + first_row + thread];
+    const int value_bytes = p.ring.value_type == Type::kF32 ? 4 : 2;
+    stage<kRows>(p.ring, {static_cast<const char*>(p.ring.keys) + (slot * p.ring.key_slot + h * kKeys + first_row) * key_bytes,
+                          static_cast<const char*>(p.ring.values) + (slot * p.ring.value_slot + h * kValues) * value_bytes, keys, values,
+                          static_cast<int>(p.ring.key_row), static_cast<int>(p.ring.value_row), begin % p.ring.rows, count, p.ring.rows});
+    if (thread < kRows) decay[thread] = {expm1f(g), expf(g)};
   }
   __syncthreads();
   if (in >= 0) barrier_wait(&loaded, 0);
@@ -131,8 +154,8 @@ __global__ void __launch_bounds__(kReplayThreads, kBlocksPerSm<kOut>) flush_head
 template <Kept kIn, Kept kOut>
 void launch(const FlushArgs& args, void* stream) {
   const auto blocks = static_cast<unsigned>(args.sequences * args.heads * (kKeys / kBlockRows<kOut>));
-  LATHE_LAUNCH((flush_heads<kIn, kOut>), dim3(blocks), dim3(kReplayThreads), flush_128_bytes(args), stream, args,
-               static_cast<int>(entry_bytes(args.ring.key_type)));
+  LATHE_LAUNCH_CLUSTER((flush_heads<kIn, kOut>), 1, dim3(blocks), dim3(kReplayThreads), flush_128_bytes(args), stream, args,
+                       static_cast<int>(entry_bytes(args.ring.key_type)));
 }
 template <Kept kIn>
 void launch(const FlushArgs& args, void* stream) {

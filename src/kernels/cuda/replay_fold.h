@@ -1,6 +1,7 @@
 #pragma once
 // The fold of replay for heads of 128 x 128, by 128 threads; and where they are in a state. Included by .cu files only.
 
+#include "kernels/cuda/cluster.h"
 #include "kernels/cuda/kda_tile.h"
 #include "kernels/cuda/kept.h"
 
@@ -72,11 +73,12 @@ struct Folded {
   const float2* decay;
   Entries<Key, Value> entries;
 
-  static constexpr int kTiles = 8;  ///< of eight columns: half of a row
+  static constexpr int kTiles = 8;  ///< products of eight columns: half of a row
 
-  /// Calls sink(row, column, x, y) for this thread's part of the state after the fold: two neighbours at a time.
-  template <class Sink>
-  __device__ __forceinline__ void operator()(const Sink& sink) const {
+  /// Calls sink(n, row, column, values) for this thread's part of the state after the fold, four neighbours at a time: those of the n-th 16 columns from
+  /// `first` on; and done(first) after all of these.
+  template <class Sink, class Done>
+  __device__ __forceinline__ void operator()(const Sink& sink, const Done& done) const {
     const int lane = static_cast<int>(threadIdx.x) & 31;
 #pragma unroll 1
     for (int job = static_cast<int>(threadIdx.x) / 32; job < kRows / 8; job += kReplayThreads / 32) {
@@ -89,17 +91,24 @@ struct Folded {
         const int row = first_row + lane / 4 + 8 * half;
         const float2 d = decay[row];
 #pragma unroll
-        for (int n = 0; n < kTiles; ++n) {
-          const int column = first_column + 8 * n + lane % 4 * 2;
-          float2 s = {0, 0};
-          if (!zero) s = two_kept<kKept>(state, row * kValues + column);
-          if (kKept == Kept::kI8 && !zero) s.x *= scales[column], s.y *= scales[column + 1];
-          if (entries.count > 0) {
-            s.x = fmaf(d.y, sums[n][2 * half], fmaf(d.x, s.x, s.x)), s.y = fmaf(d.y, sums[n][2 * half + 1], fmaf(d.x, s.y, s.y));
+        for (int n = 0; n < kTiles / 2; ++n) {
+          const int column = first_column + 16 * n + lane % 4 * 4;
+          float4 s = make_float4(0, 0, 0, 0);
+          if (!zero) s = four_kept<kKept>(state, row * kValues + column);
+          if (kKept == Kept::kI8 && !zero) {
+            const float4 scale = four_of(scales + column);
+            s.x *= scale.x, s.y *= scale.y, s.z *= scale.z, s.w *= scale.w;
           }
-          sink(row, column, s.x, s.y);
+          if (entries.count > 0) {
+            const float* const low = sums[2 * n] + 2 * half;
+            const float* const high = sums[2 * n + 1] + 2 * half;
+            s.x = fmaf(d.y, low[0], fmaf(d.x, s.x, s.x)), s.y = fmaf(d.y, low[1], fmaf(d.x, s.y, s.y));
+            s.z = fmaf(d.y, high[0], fmaf(d.x, s.z, s.z)), s.w = fmaf(d.y, high[1], fmaf(d.x, s.w, s.w));
+          }
+          sink(n, row, column, s);
         }
       }
+      done(first_column);
     }
   }
 
@@ -111,7 +120,7 @@ struct Folded {
   __device__ __forceinline__ Value value(int i, int column) const {
     return i < entries.count ? entries.values[place(i) * entries.value_row + column] : Value{};
   }
-  /// Entries first … first + 15, times 16 rows and 64 columns.
+  /// Entries first … first + 15, times 16 rows and 64 columns. Two products share 16 columns so that a thread's four results are neighbours.
   __device__ __forceinline__ void add_entries(int first, int first_row, int first_column, float (*sums)[4]) const {
     const int lane = static_cast<int>(threadIdx.x) & 31;
     const int i = first + lane % 4 * 2;
@@ -129,7 +138,7 @@ struct Folded {
     }
 #pragma unroll
     for (int n = 0; n < kTiles; ++n) {
-      const int column = first_column + 8 * n + lane / 4;
+      const int column = first_column + n / 2 * 16 + lane / 8 * 4 + lane / 4 % 2 + n % 2 * 2;
       Pair<Value> values[2];
 #pragma unroll
       for (int w = 0; w < 2; ++w) values[w].set(value(i + 8 * w, column), value(i + 8 * w + 1, column));
@@ -148,17 +157,39 @@ struct Folded {
 /// Rounds what `rows` gives to a state at `to`. most, scales: of kI8, a number for each column in shared memory; most begins as zeros. All threads.
 template <Kept kKept, class Rows>
 __device__ __forceinline__ void keep_rows(void* to, unsigned* most, float* scales, const Rows& rows) {
+  constexpr int kFours = Rows::kTiles / 2;
   if constexpr (kKept == Kept::kI8) {
-    rows([&](int, int column, float x, float y) { atomicMax(most + column, magnitude_bits(x)), atomicMax(most + column + 1, magnitude_bits(y)); });
-    __syncthreads();
-    rows([&](int row, int column, float x, float y) {
-      const float inverse[2] = {code_scale(most[column], 127.0f).inverse, code_scale(most[column + 1], 127.0f).inverse};
-      keep_two<kKept>(to, row * kValues + column, x, y, inverse);
+    unsigned mine[kFours][4] = {};
+    const auto largest = [&](int n, int, int, float4 v) {
+      mine[n][0] = max(mine[n][0], magnitude_bits(v.x)), mine[n][1] = max(mine[n][1], magnitude_bits(v.y));
+      mine[n][2] = max(mine[n][2], magnitude_bits(v.z)), mine[n][3] = max(mine[n][3], magnitude_bits(v.w));
+    };
+    rows(largest, [&](int first) {
+      const int lane = static_cast<int>(threadIdx.x) & 31;
+#pragma unroll
+      for (int n = 0; n < kFours; ++n) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          for (int mask = 4; mask < 32; mask <<= 1) mine[n][i] = max(mine[n][i], __shfl_xor_sync(0xFFFFFFFFu, mine[n][i], mask));
+          if (lane < 4) atomicMax(most + first + 16 * n + lane * 4 + i, mine[n][i]);
+          mine[n][i] = 0;
+        }
+      }
     });
     __syncthreads();
-    scales[threadIdx.x] = code_scale(most[threadIdx.x], 127.0f).scale;
+    const CodeScale code = code_scale(most[threadIdx.x], 127.0f);
+    most[threadIdx.x] = __float_as_uint(code.inverse);
+    __syncthreads();
+    const auto keep = [&](int, int row, int column, float4 v) {
+      const float4 inverse = four_of(reinterpret_cast<const float*>(most) + column);
+      const float by[4] = {inverse.x, inverse.y, inverse.z, inverse.w};
+      keep_four<kKept>(to, row * kValues + column, v, by);
+    };
+    rows(keep, [](int) {});
+    __syncthreads();
+    scales[threadIdx.x] = code.scale;
   } else {
-    rows([&](int row, int column, float x, float y) { keep_two<kKept>(to, row * kValues + column, x, y, nullptr); });
+    rows([&](int, int row, int column, float4 v) { keep_four<kKept>(to, row * kValues + column, v, nullptr); }, [](int) {});
   }
 }
 

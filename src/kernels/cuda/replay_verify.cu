@@ -18,8 +18,8 @@ constexpr int kAhead = 4;   // entries of a warp, or lane, that are asked for ea
 struct Shared {
   float2 hats[kTokens][kKeys];  ///< k and q, grown; during a fold the first has (loss, growth)
   float keys[kTokens][kKeys];   ///< as the ring has them
-  float sums[kTokens][4][3];    ///< of each warp: q·q, k·k, q·k
   float scales[kValues];        ///< of codes
+  float sums[kTokens][4][3];    ///< of each warp: q·q, k·k, q·k
   Barrier loaded;
 };
 
@@ -299,6 +299,8 @@ struct Window {
 template <Kept kKept, class Key, class Value, bool kSingle>
 __global__ void __launch_bounds__(kReplayThreads, (blocks_per_sm<kKept, kSingle>())) verify_heads(const VerifyArgs p) {
   LATHE_DYNAMIC_SHARED(char, state);
+  launch_next();
+  wait_for_inputs();
   const int s = static_cast<int>(blockIdx.x) / p.heads, h = static_cast<int>(blockIdx.x) % p.heads;
   const int begin = p.batch.begin[s], end = p.batch.begin[s + 1], start = p.batch.start[s], checkpoint = p.checkpoint[s];
   const int64_t in = p.state[s], slot = p.slot[s];
@@ -321,27 +323,28 @@ __global__ void __launch_bounds__(kReplayThreads, (blocks_per_sm<kKept, kSingle>
   window.ask_for_state(in);
   if constexpr (kSingle) {
     window.template segment<1>(begin, 1, p.fold[begin]);
-    return;
-  }
-  for (int t = begin; t < end;) {
-    int folds[kTokens];
+  } else {
+    for (int t = begin; t < end;) {
+      int folds[kTokens];
 #pragma unroll
-    for (int i = 0; i < kTokens; ++i) folds[i] = t + i < end ? p.fold[t + i] : 1;
-    int count = 1;
+      for (int i = 0; i < kTokens; ++i) folds[i] = t + i < end ? p.fold[t + i] : 1;
+      int count = 1;
 #pragma unroll
-    for (int i = 1; i < kTokens; ++i) {
-      if (count == i && folds[i] == 0) ++count;
+      for (int i = 1; i < kTokens; ++i) {
+        if (count == i && folds[i] == 0) ++count;
+      }
+      window.template segment<kTokens>(t, count, folds[0]);
+      t += count;
+      if (t < end) __syncthreads();
     }
-    window.template segment<kTokens>(t, count, folds[0]);
-    t += count;
-    if (t < end) __syncthreads();
   }
 }
 
 template <Kept kKept, class Key, class Value>
 void launch(const VerifyArgs& args, void* stream) {
   const auto kernel = args.longest > 1 ? verify_heads<kKept, Key, Value, false> : verify_heads<kKept, Key, Value, true>;
-  LATHE_LAUNCH(kernel, dim3(static_cast<unsigned>(args.batch.sequences * args.heads)), dim3(kReplayThreads), verify_128_bytes(args), stream, args);
+  LATHE_LAUNCH_CLUSTER(kernel, 1, dim3(static_cast<unsigned>(args.batch.sequences * args.heads)), dim3(kReplayThreads), verify_128_bytes(args),
+                       stream, args);
 }
 template <Kept kKept>
 void launch(const VerifyArgs& args, void* stream) {

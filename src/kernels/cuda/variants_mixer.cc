@@ -211,16 +211,13 @@ constexpr std::array kTable = {
                      },
                  .run = recurrence_plain},
     ops::Variant{.op = OpId::kGatedNorm, .name = "warp", .supports = any, .run = gated_norm},
-    ops::Variant{.op = OpId::kWriteLatents,
-                 .name = "rows",
-                 .supports = [](const void* p) { return !as<ops::WriteLatentsParams>(p).pool.scales.present(); },
-                 .run = write_latents},
+    ops::Variant{.op = OpId::kWriteLatents, .name = "rows", .supports = any, .run = write_latents},
     ops::Variant{.op = OpId::kIndexKeys,
                  .name = "rows",
                  .supports =
                      [](const void* p) {
                        const auto& k = as<ops::IndexKeysParams>(p);
-                       return !k.keys.scales.present() && k.ape.dim(0) * k.k.dim(1) * 4 <= kSharedMax;
+                       return k.ape.dim(0) * k.k.dim(1) * 4 <= kSharedMax;
                      },
                  .run = index_keys},
     ops::Variant{.op = OpId::kIndexSelect,
@@ -228,7 +225,7 @@ constexpr std::array kTable = {
                  .supports =
                      [](const void* p) {
                        const auto& x = as<ops::IndexSelectParams>(p);
-                       return !x.keys.scales.present() && x.q.dim(1) * (x.q.dim(2) + 1) * 4 <= kSharedMax;
+                       return x.q.dim(1) * (x.q.dim(2) + 1) * 4 <= kSharedMax;
                      },
                  .run = index_select},
     ops::Variant{.op = OpId::kMlaAbsorb,
@@ -247,7 +244,7 @@ constexpr std::array kTable = {
                  .supports =
                      [](const void* p) {
                        const auto& a = as<ops::MlaAttendParams>(p);
-                       return !a.latents.scales.present() && a.q.dim(2) <= kLatentMax;
+                       return a.q.dim(2) <= kLatentMax;
                      },
                  .run = attend_plain},
 };
