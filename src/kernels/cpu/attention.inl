@@ -153,7 +153,9 @@ LATHE_INLINE void mix_block(const MixArgs& args, int64_t row, int64_t column) {
 #pragma GCC unroll 8
   for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 8
-    for (int i = 0; i < kVectors; ++i) sum[r][i] = zero();
+    for (int i = 0; i < kVectors; ++i) {
+      sum[r][i] = args.accumulate ? load_first(args.out + (row + r) * args.out_stride + column + i * kLanes, left - i * kLanes) : zero();
+    }
   }
   const float* const x = args.x + row * args.x_stride;
   const float* w = args.w + column;

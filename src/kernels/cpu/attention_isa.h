@@ -48,6 +48,7 @@ struct MixArgs {
   int64_t width = 0;
   float* out = nullptr;
   int64_t out_stride = 0;
+  bool accumulate = false;  ///< the sums in `out` go on
 };
 
 struct AttentionIsa {

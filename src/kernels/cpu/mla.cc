@@ -47,6 +47,9 @@ void count_weights([[maybe_unused]] const ops::LaunchContext& context, const Mat
   LATHE_COUNT(context, kBytesRead, bytes);
 }
 
+/// So few rows take some rows of kv_b at a time, which stay in the first-level cache.
+constexpr int64_t kFewAbsorbed = 2, kFewTerms = 8;
+
 void absorb(const Isa& isa, const ops::MlaAbsorbParams& p, const ops::LaunchContext& context) {
   const int64_t rows = p.q.dim(0), heads = p.q.dim(1), nope = p.kv_b.nope, width = p.kv_b.matrix.cols();
   if (rows == 0 || heads == 0) return;
@@ -62,19 +65,24 @@ void absorb(const Isa& isa, const ops::MlaAbsorbParams& p, const ops::LaunchCont
   const int64_t block = std::max<int64_t>(32, ceil_div(rows * heads, int64_t{4} * context.pool->threads())), blocks = ceil_div(rows, block);
   const auto task = [&](int64_t index, int worker) {
     const int64_t h = index % heads, begin = index / heads * block, end = std::min(rows, begin + block);
-    float* const w = static_cast<float*>(context.scratch->local(worker, nope * width * 4));
+    const int64_t terms = end - begin <= kFewAbsorbed ? kFewTerms : nope;
+    float* const w = static_cast<float*>(context.scratch->local(worker, terms * width * 4));
     if (w == nullptr) return;
     const int64_t first = h * (nope + p.kv_b.value);
-    for (int64_t r = 0; r < nope; ++r) decode_row(isa, p, first + r, w + r * width);
+    for (int64_t r = 0; r < std::max<int64_t>(nope, 1); r += terms) {
+      const int64_t count = std::min(terms, nope - r);
+      for (int64_t i = 0; i < count; ++i) decode_row(isa, p, first + r + i, w + i * width);
+      isa.attention.mix({.x = (round ? rounded + (begin * heads + h) * nope : row(p.q, begin, h)) + r,
+                         .x_stride = round ? heads * nope : p.q.step(0),
+                         .rows = end - begin,
+                         .terms = count,
+                         .w = w,
+                         .width = width,
+                         .out = row(p.out, begin, h),
+                         .out_stride = p.out.step(0),
+                         .accumulate = r > 0});
+    }
     count_weights(context, p.kv_b.matrix, {first, first + nope});
-    isa.attention.mix({.x = round ? rounded + (begin * heads + h) * nope : row(p.q, begin, h),
-                       .x_stride = round ? heads * nope : p.q.step(0),
-                       .rows = end - begin,
-                       .terms = nope,
-                       .w = w,
-                       .width = width,
-                       .out = row(p.out, begin, h),
-                       .out_stride = p.out.step(0)});
     LATHE_COUNT(context, kBytesRead, (end - begin) * nope * 4);
     LATHE_COUNT(context, kBytesWritten, (end - begin) * width * 4);
     LATHE_COUNT(context, kFlops, (end - begin) * 2 * nope * width);
