@@ -2,6 +2,7 @@
 
 #include "apps/terminal.h"
 #include "base/clock.h"
+#include "base/log.h"
 #include "text/detokenizer.h"
 #include "text/stop_strings.h"
 
@@ -12,7 +13,13 @@ namespace {
 class Writer {
  public:
   Writer(const TextModel& model, const AnswerOptions& options, Channel begins, base::FunctionRef<void(std::string_view, Channel)> show)
-      : model_(model), detokenizer_(*model.tokenizer, {.skip_special = true}), stops_(options.stop), show_(show), channel_(begins) {}
+      : model_(model),
+        options_(options),
+        begins_(begins),
+        detokenizer_(*model.tokenizer, {.skip_special = true}),
+        stops_(options.stop),
+        show_(show),
+        channel_(begins) {}
 
   /// `finish`: what the token does to the request.
   void token(TokenId id, engine::Finish finish) {
@@ -32,6 +39,18 @@ class Writer {
     emit_held();
   }
   bool stopped() const { return stops_.stopped(); }
+  /// What was written is void.
+  void begin_anew() {
+    detokenizer_ = text::Detokenizer(*model_.tokenizer, {.skip_special = true});
+    stops_ = text::StopStrings(options_.stop);
+    channel_ = begins_;
+    answer.reasoning.clear();
+    answer.text.clear();
+    answer.output_tokens = 0;
+    ++answer.restarts;
+    base::log(base::LogLevel::kWarning, "the drafts of this answer tell that something went wrong: it begins anew");
+    show_("\n", channel_);
+  }
   Answer answer;
 
  private:
@@ -46,6 +65,8 @@ class Writer {
   }
 
   const TextModel& model_;
+  const AnswerOptions& options_;
+  Channel begins_;
   text::Detokenizer detokenizer_;
   text::StopStrings stops_;
   base::FunctionRef<void(std::string_view, Channel)> show_;
@@ -71,7 +92,8 @@ Result<Answer> make_answer(TextModel& model, Prompt prompt, const AnswerOptions&
   int64_t first = 0;
   int64_t last = begin;
   const auto on_token = [&](const engine::TokenEvent& event) {
-    if (event.finish == engine::Finish::kError) return;
+    if (event.restart) writer.begin_anew();
+    if (event.token < 0) return;
     last = base::now_ns();
     if (first == 0) {
       first = last;
@@ -80,14 +102,18 @@ Result<Answer> make_answer(TextModel& model, Prompt prompt, const AnswerOptions&
     ++writer.answer.output_tokens;
     writer.token(event.token, event.finish);
     if (event.finish != engine::Finish::kNone) writer.answer.finish = engine::finish_name(event.finish);
+    // A step may give several tokens: none is taken behind a stop string.
+    if (!writer.stopped() || event.finish != engine::Finish::kNone) return;
+    writer.answer.finish = "stop";
+    generator.cancel(event.request);
   };
   for (;;) {
     LATHE_TRY(const bool more, generator.step(on_token));
     LATHE_TRY_VOID(stdout_status());  // nobody gets the rest
     if (!more) break;
     if (first == 0) progress.update(generator.prompt_tokens_done(id));
-    if (writer.stopped() || InterruptGuard::interrupted()) {
-      if (writer.answer.finish.empty()) writer.answer.finish = writer.stopped() ? "stop" : "cancelled";
+    if (InterruptGuard::interrupted()) {
+      if (writer.answer.finish.empty()) writer.answer.finish = "cancelled";
       generator.cancel(id);
       break;
     }
@@ -95,6 +121,7 @@ Result<Answer> make_answer(TextModel& model, Prompt prompt, const AnswerOptions&
   if (const Error& error = generator.error(id); !error.message.empty())
     return tl::unexpected<Error>(error.code == Code::kDataLoss ? error.with_context("the model " + model.directory) : error);
   writer.end();
+  writer.answer.drafts = generator.drafts(id);
   writer.answer.prompt_ns = (first == 0 ? base::now_ns() : first) - begin;
   writer.answer.decode_ns = first == 0 ? 0 : last - first;
   return std::move(writer.answer);

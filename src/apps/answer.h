@@ -26,6 +26,8 @@ struct Answer {
   int64_t output_tokens = 0;
   int64_t prompt_ns = 0;  ///< until the first token
   int64_t decode_ns = 0;  ///< from the first token to the last
+  engine::DraftCounts drafts;
+  int64_t restarts = 0;  ///< answers before this one that the health signal ended
 };
 
 enum class Channel : uint8_t { kText, kReasoning };

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string_view>
+#include <utility>
 
 #include "apps/allocation_count.h"
 #include "apps/make_slice.h"
@@ -15,13 +16,17 @@
 #include "backend/cpu/thread_choice.h"
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/limits.h"
 #include "config/settings_json.h"
 #include "engine/generate.h"
 #include "evaluate/bench_ab.h"
 #include "evaluate/bench_baseline.h"
+#include "evaluate/bench_drafts.h"
 #include "evaluate/bench_model.h"
 #include "evaluate/bench_ops.h"
 #include "evaluate/bench_rival.h"
+#include "evaluate/eval_sets.h"
+#include "text/tokenizer.h"
 
 namespace lathe::apps {
 namespace {
@@ -161,6 +166,47 @@ Result<int> check_model(engine::EngineOptions engine, const evaluate::BenchModel
   return 0;
 }
 
+/// Prompts that the model's draft layer can foresee the answers to: of the built-in model's evaluation, or pieces of a text. Tells the engine which ids there are.
+Result<evaluate::BenchDraftsOptions> draft_prompts(const BenchOptions& options, engine::EngineOptions& engine) {
+  constexpr size_t kPieceTokens = 64, kPieces = 64, kLongAnswer = 128;
+  evaluate::BenchDraftsOptions out{.prompts = {}, .samples = static_cast<int>(options.samples), .stop_tokens = {}};
+  if (!options.text.empty()) {
+    LATHE_TRY(const auto tokenizer, base::file_content(text::Tokenizer::load(engine.model + "/tokenizer.json")));
+    engine.sampled_vocabulary = tokenizer->vocab_size();
+    LATHE_TRY(const std::string content, base::read_file(options.text, base::kLimits.prompt_bytes));
+    LATHE_TRY(const std::vector<TokenId> ids, tokenizer->encode(content));
+    for (size_t at = 0; at + kPieceTokens <= ids.size() && out.prompts.size() < kPieces; at += kPieceTokens)
+      out.prompts.emplace_back(ids.begin() + static_cast<ptrdiff_t>(at), ids.begin() + static_cast<ptrdiff_t>(at + kPieceTokens));
+    if (out.prompts.empty())
+      return err(Code::kInvalidArgument, "--text {} has {} tokens, expected at least {}", options.text, ids.size(), kPieceTokens);
+    return out;
+  }
+  const auto builtin = builtin_model();
+  if (!builtin || *builtin != engine.model)
+    return err(Code::kInvalidArgument, "drafts are measured on real text: expected --text FILE with --draft-tokens");
+  LATHE_TRY(const std::string folder, builtin_eval_sets());
+  LATHE_TRY(evaluate::EvalSets sets, evaluate::read_eval_sets(folder, {.names = {"draft_prompts"}}));
+  for (evaluate::DraftRow& row : sets.drafts) {
+    if (row.given.size() >= kLongAnswer) out.prompts.push_back(std::move(row.prompt));
+  }
+  out.stop_tokens = std::move(sets.stop_tokens);
+  engine.sampled_vocabulary = sets.first_id_never_chosen;
+  return out;
+}
+
+/// Answers with drafts and without, by an engine of their own.
+Result<std::vector<evaluate::DraftsBench>> bench_answers(engine::EngineOptions engine, const BenchOptions& options,
+                                                         const evaluate::BenchModelOptions& bench, Stages& stages) {
+  LATHE_TRY(evaluate::BenchDraftsOptions drafts, draft_prompts(options, engine));
+  drafts.batches = bench.batches;
+  size_t longest = 0;
+  for (const auto& prompt : drafts.prompts) longest = std::max(longest, prompt.size());
+  engine.context_tokens = static_cast<int64_t>(longest) + drafts.tokens + 1;
+  engine.sequences = static_cast<int32_t>(*std::max_element(bench.batches.begin(), bench.batches.end()));
+  LATHE_TRY(const std::unique_ptr<engine::Engine> loaded, engine::Engine::create(engine));
+  return evaluate::bench_drafts(*loaded, drafts, [&](const std::string& what, int64_t done, int64_t total) { stages.show(what, done, total); });
+}
+
 Result<int> bench_model_verb(const config::Settings& settings, const BenchOptions& options) {
   const Circumstances where;
   LATHE_TRY(engine::EngineOptions engine, engine_options(settings));
@@ -172,6 +218,7 @@ Result<int> bench_model_verb(const config::Settings& settings, const BenchOption
   LATHE_TRY(bench.batches, split_integers("--batch", options.batches, 1));
   if (options.long_prompt) bench.prompts.push_back(kLongPrompt);
   LATHE_TRY_VOID(evaluate::check_bench_lengths(bench, engine.batch_tokens));
+  const engine::DraftOptions drafts = std::exchange(engine.drafts, {});  // prompts and steps are measured as they are without
   LATHE_TRY(const Baseline baseline, find_baseline(options, where));
   if (options.check) return check_model(engine, bench);
   if (allocation_count() >= 0) bench.allocations = allocation_count;
@@ -191,6 +238,11 @@ Result<int> bench_model_verb(const config::Settings& settings, const BenchOption
   const int64_t load_ns = base::now_ns() - start;
   LATHE_TRY(const auto result, evaluate::bench_model(*loaded, bench, roofs,
                                                      [&](const std::string& what, int64_t done, int64_t total) { stages.show(what, done, total); }));
+  std::vector<evaluate::DraftsBench> answers;
+  if (drafts.most > 0 && !bench.batches.empty()) {
+    engine.drafts = drafts;
+    LATHE_TRY(answers, bench_answers(engine, options, bench, stages));
+  }
   stages.finish();
   Json report = where.report("model", settings);
   report.set("model", engine.model);
@@ -201,13 +253,14 @@ Result<int> bench_model_verb(const config::Settings& settings, const BenchOption
     report.set("first_token", Json::Object{{"median_ns", evaluate::summarise(first).median}, {"samples", evaluate::samples_json(first)}});
   report.set("roofs", roofs.json());
   append(report, evaluate::model_json(result));
+  if (!answers.empty()) append(report, evaluate::drafts_json(answers));
   page = fmt::format("{}\n{}{}", engine.model, where.line(roofs.threads()), bench.figures ? roofs_line(roofs) : "");
   if (!first.empty()) {
     const evaluate::Summary time = evaluate::summarise(first);
     page += fmt::format("load and first token {:.0f} ms ({:.0f}–{:.0f}), tokenizer and template included\n", time.median / 1e6, time.low / 1e6,
                         time.high / 1e6);
   }
-  return put_out(options, baseline, report, page + evaluate::model_page(result));
+  return put_out(options, baseline, report, page + evaluate::model_page(result) + evaluate::drafts_page(answers));
 }
 
 Result<int> bench_ab_verb(const config::Settings& settings, const BenchOptions& options) {

@@ -27,6 +27,7 @@ struct BenchOptions {
   int64_t samples = 5;                        ///< model: of each figure
   bool long_prompt = false;                   ///< model: a prompt of 65,536 tokens too
   bool samples_only = false;                  ///< model: no floors, no times by op
+  std::string text;                           ///< model: file whose text is gone on with, with drafts and without
   bool check = false;                         ///< model: check settings, model and lengths, measure nothing
 
   std::string a, b;       ///< ab: arms

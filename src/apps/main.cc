@@ -258,6 +258,8 @@ void add_bench(CLI::App& app, CommandLine& line) {
   add_lengths(model);
   model->add_option("--draw", bench.seed, "Number that the token ids are drawn from.")->check(integer_in(0, int64_t{1} << 60));
   model->add_flag("--long", bench.long_prompt, "A prompt of 65,536 tokens as well.");
+  model->add_option("--text", bench.text, "With --draft-tokens: text to go on with. Default for the built-in model: prompts of its evaluation.")
+      ->type_name("FILE");
   model->add_flag("--samples-only", bench.samples_only, "No floors, no times by op, no first token.");
   model->add_flag("--check", bench.check, "Check settings, model and lengths, and measure nothing.");
   add_baseline(model);

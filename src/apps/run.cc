@@ -11,6 +11,8 @@
 #include "apps/settings.h"
 #include "apps/terminal.h"
 #include "base/limits.h"
+#include "base/log.h"
+#include "evaluate/bench_drafts.h"
 #include "observe/timeline.h"
 
 namespace lathe::apps {
@@ -139,6 +141,15 @@ class Run {
   }
 
   Result<Answer> answer_to(Prompt prompt) {
+    LATHE_TRY(Answer answer, written_answer(std::move(prompt)));
+    if (answer.drafts.drafted > 0) {
+      base::log(base::LogLevel::kInfo, "{} tokens in {:.0f} ms; drafts: {}", answer.output_tokens, static_cast<double>(answer.decode_ns) / 1e6,
+                evaluate::draft_counts_text(answer.drafts));
+    }
+    return answer;
+  }
+
+  Result<Answer> written_answer(Prompt prompt) {
     return make_answer(model_, std::move(prompt), answer_, [&](std::string_view piece, Channel channel) {
       const bool reasoning = channel == Channel::kReasoning;
       if (options_.json) return;
@@ -187,11 +198,20 @@ class Run {
                                  {"prompt_per_second", rate(answer.prompt_tokens, answer.prompt_ns)},
                                  {"predicted_ms", ms(answer.decode_ns)},
                                  {"predicted_per_second", rate(answer.output_tokens - 1, answer.decode_ns)}};
+    if (answer.drafts.drafted > 0) {
+      timings.emplace_back("draft_n", answer.drafts.drafted);
+      timings.emplace_back("draft_n_accepted", answer.drafts.accepted);
+    }
     config::Json::Object out{{"text", answer.text},
                              {"reasoning", answer.reasoning},
                              {"finish_reason", answer.finish},
                              {"usage", std::move(usage)},
                              {"timings", std::move(timings)}};
+    if (model_.engine->options().drafts.most > 0) {
+      config::Json drafts = evaluate::draft_counts_json(answer.drafts);
+      drafts.set("restarts", answer.restarts);
+      out.emplace_back("spec_decode", std::move(drafts));
+    }
     return out;
   }
 

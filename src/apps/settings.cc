@@ -157,6 +157,16 @@ void declare_engine(config::SettingRegistry& r) {
                      .cost = SettingCost::kReload,
                      .help = "Rows of one step: prompts are read in chunks of at most this many tokens.",
                      .aliases = {"batch-tokens", "batch-size", "b"}}));
+  r.declare(choice({.name = "engine.draft-tokens",
+                    .value = "0",
+                    .choices = {"0", "1", "2", "3", "4", "5", "auto"},
+                    .help = "Tokens that the model's draft layer proposes and one step verifies; texts stay the same. auto: as many as pay, up to 5.",
+                    .aliases = {"draft-tokens", "draft-max", "num-speculative-tokens"}}));
+  r.declare(flag(
+      "engine.draft-health",
+      "Begin an answer anew when its drafts tell that something is wrong: fewer than 1.4 tokens a step over 128 tokens, or more than 96 % accepted; "
+      "the second time it is an error.",
+      {"draft-health"}));
 }
 
 void declare_sampling(config::SettingRegistry& r) {
@@ -360,6 +370,10 @@ Result<engine::EngineOptions> engine_options(const config::Settings& settings) {
   options.context_tokens = settings.get_int("engine.context");
   options.context_is_default = settings.origin("engine.context") == config::SettingOrigin::kDefault;
   options.batch_tokens = settings.get_int("engine.batch-tokens");
+  const std::string drafts = settings.get_string("engine.draft-tokens");
+  options.drafts.adaptive = drafts == "auto";
+  options.drafts.most = options.drafts.adaptive ? engine::kDraftsMax : drafts[0] - '0';
+  options.drafts.health.on = settings.get_bool("engine.draft-health");
   for (const std::string& pair : split_list(settings.get_string("engine.kernel"))) {
     const size_t equals = pair.find('=');
     if (equals == std::string::npos || equals == 0 || equals + 1 == pair.size()) {

@@ -24,6 +24,31 @@ cache::StoreOptions store_options(const EngineOptions& options, const models::Mo
           .keep_stale_slots = options.keep_stale_slots};
 }
 
+Result<void> Engine::load_model() {
+  DraftOptions& drafts = options_.drafts;
+  if (drafts.most < 0 || drafts.most > kDraftsMax)
+    return err(Code::kInvalidArgument, "{} drafts a window: expected 0 to {}", drafts.most, kDraftsMax);
+  const int32_t tentative = options_.tentative_max;
+  options_.tentative_max = std::max(tentative, drafts.most);
+  models::ModelOptions model{.precision = options_.precision,
+                             .prefill_mla = options_.prefill_mla,
+                             .max_batch_tokens = options_.batch_tokens,
+                             .tentative_max = options_.tentative_max,
+                             .draft = options_.draft,
+                             .vision = options_.vision,
+                             .shards = {},
+                             .groups = {}};
+  LATHE_TRY(model_, models::load_model(options_.model, *dispatch_, model));
+  if (drafts.most == 0 || model_->info().has_draft) return {};
+  if (!drafts.adaptive)
+    return err(Code::kInvalidArgument, "{} drafts a window are wanted, but the model has no draft layer: expected 0", drafts.most);
+  drafts.most = 0;  // and no room for tentative tokens
+  model.tentative_max = options_.tentative_max = tentative;
+  model_.reset();
+  LATHE_TRY(model_, models::load_model(options_.model, *dispatch_, model));
+  return {};
+}
+
 Result<std::unique_ptr<Engine>> Engine::create(const EngineOptions& options) {
   std::unique_ptr<Engine> engine(new Engine(options));
 #ifdef LATHE_PLANTED_FAULTS
@@ -33,15 +58,7 @@ Result<std::unique_ptr<Engine>> Engine::create(const EngineOptions& options) {
   LATHE_TRY(engine->dispatch_,
             backend::Dispatch::create(
                 *engine->device_, {.no_fallback = options.no_fallback, .kernels = options.kernels, .host_reference = backend::reference_table()}));
-  const models::ModelOptions model_options{.precision = options.precision,
-                                           .prefill_mla = options.prefill_mla,
-                                           .max_batch_tokens = options.batch_tokens,
-                                           .tentative_max = options.tentative_max,
-                                           .draft = options.draft,
-                                           .vision = options.vision,
-                                           .shards = {},
-                                           .groups = {}};
-  LATHE_TRY(engine->model_, models::load_model(options.model, *engine->dispatch_, model_options));
+  LATHE_TRY_VOID(engine->load_model());
   const models::ModelInfo& info = engine->model_->info();
   int64_t& context = engine->options_.context_tokens;
   if (options.context_is_default) context = std::min(context, info.max_positions);

@@ -11,9 +11,18 @@
 #include "backend/cpu/cpu_device.h"
 #include "backend/dispatch.h"
 #include "cache/store.h"
+#include "engine/draft_policy.h"
 #include "models/model.h"
 
 namespace lathe::engine {
+
+/// Drafts of the model's draft layer, verified by the model itself: they change how fast a text comes, never the text.
+struct DraftOptions {
+  int32_t most = 0;  ///< drafts of a window, up to kDraftsMax; 0: none
+  bool adaptive =
+      false;  ///< fewer where fewer pay, by what was accepted and what steps take; else always `most`. A model without draft layer goes without.
+  DraftHealth health;
+};
 
 struct EngineOptions {
   std::string model;  ///< checkpoint directory
@@ -26,7 +35,8 @@ struct EngineOptions {
   bool context_is_default = false;  ///< nobody asked for this context: a model made for less gets what it was made for
   int32_t sequences = 1;            ///< at a time
   int64_t batch_tokens = 512;       ///< rows of one step: prompts are read in chunks of at most this
-  int32_t tentative_max = 0;
+  int32_t tentative_max = 0;        ///< at least drafts.most
+  DraftOptions drafts;
   int64_t sampled_vocabulary = 0;  ///< ids that may be drawn; rows behind them are padding. 0: all rows of the head
   bool draft = true;
   bool vision = true;
@@ -37,7 +47,8 @@ struct EngineOptions {
 /// Threads  the creating thread.
 class Engine {
  public:
-  /// Errors: those of the checkpoint, the plan and memory; invalid_argument if the context exceeds the model's.
+  /// Errors: those of the checkpoint, the plan and memory; invalid_argument if the context exceeds the model's, or drafts are
+  /// wanted from a model without draft layer.
   static Result<std::unique_ptr<Engine>> create(const EngineOptions& options);
 
   backend::Device& device() { return *device_; }
@@ -57,6 +68,7 @@ class Engine {
 
  private:
   explicit Engine(EngineOptions options) : options_(std::move(options)) {}
+  Result<void> load_model();
   EngineOptions options_;
   std::unique_ptr<backend::Device> device_;
   std::unique_ptr<backend::Dispatch> dispatch_;

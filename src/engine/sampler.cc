@@ -160,6 +160,7 @@ Result<Sample> Sampler::sample(std::span<const LogitRange> ranges, const SampleC
       }
     }
   }
+  if (!call.logprob) return chosen;
   float raw_maximum = kMinusInfinity;
   float raw_chosen = 0;
   for (const LogitRange& range : ranges) {

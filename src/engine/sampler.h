@@ -58,6 +58,7 @@ struct SampleCall {
   const TokenCounts& counts;
   int64_t position = 0;               ///< number of the token in the answer
   std::span<const TokenId> banned{};  ///< never drawn
+  bool logprob = true;                ///< wanted
 };
 
 /// Draws one token.

@@ -92,6 +92,7 @@ Result<void> Glm5NextModel::load_weights(const std::string& directory) {
     bound = weights_from_config(config_, zeros_.data());
   }
   choose_compute(bound);
+  decode_bytes_ = decode_bytes(config_, totals_from_weights(config_, bound));
   if (!options_.draft) bound.mtp.reset();
   if (!options_.vision) bound.vision.reset();
   LATHE_TRY(weights_, place_weights(config_, shards_, std::move(bound), device()));
@@ -192,7 +193,8 @@ void Glm5NextModel::describe(const Glm5NextDeviceWeights& weights) {
            .vocabulary_end = shards_.vocabulary_end,
            .weight_bytes = weights.bytes,
            .uploaded_bytes = weights.uploaded_bytes,
-           .activation_bytes = arena_.bytes() + hidden_memory_.bytes() + draft_memory_.bytes()};
+           .activation_bytes = arena_.bytes() + hidden_memory_.bytes() + draft_memory_.bytes(),
+           .decode_bytes = decode_bytes_};
   if (config_.vision) {
     info_.patch_values = config_.vision->patch_values();
     info_.patch_merge = config_.vision->merge;

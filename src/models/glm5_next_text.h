@@ -216,6 +216,7 @@ class Glm5NextModel final : public Model {
   Glm5NextConfig config_;
   Glm5NextShards shards_;
   ModelInfo info_;
+  DecodeBytes decode_bytes_;
   std::optional<weights::Checkpoint> checkpoint_;  ///< views of weights_ may point into its maps
   ZeroBytes zeros_;                                ///< what they point to when there are shapes only
   Glm5NextDeviceWeights weights_;

@@ -1,7 +1,6 @@
 #include "models/glm5_next_totals.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "models/glm5_next_shapes.h"
 #include "models/glm5_next_table.h"
@@ -135,8 +134,7 @@ CacheBytes draft_cache_bytes(const Glm5NextConfig& c, int64_t context, const Cac
 }
 
 double distinct_experts(const MoeConfig& moe, int64_t tokens) {
-  const auto experts = static_cast<double>(moe.experts);
-  return experts * (1 - std::pow(1 - static_cast<double>(moe.experts_per_token) / experts, static_cast<double>(tokens)));
+  return expected_experts(static_cast<double>(moe.experts), static_cast<double>(moe.experts_per_token), static_cast<double>(tokens));
 }
 
 StepBytes decode_step_bytes(const Glm5NextConfig& c, const Glm5NextTotals& totals, const StepPoint& point) {
@@ -188,6 +186,19 @@ double draft_step_weight_bytes(const Glm5NextConfig& c, const Glm5NextTotals& to
   const int64_t experts = at(totals.draft, TensorKind::kExpert).bytes;
   const double touched = static_cast<double>(experts) / static_cast<double>(c.moe.experts) * distinct_experts(c.moe, batch);
   return static_cast<double>(sum(totals.draft).bytes - experts + at(totals.text, TensorKind::kHead).bytes) + touched;
+}
+
+DecodeBytes decode_bytes(const Glm5NextConfig& c, const Glm5NextTotals& totals) {
+  const StepBytes none = decode_step_bytes(c, totals, {.batch = 0, .context = 0});
+  const StepBytes one = decode_step_bytes(c, totals, {.batch = 1, .context = 0});
+  const auto experts = static_cast<double>(c.moe.experts);
+  return {.fixed = none.fixed_weights,
+          .expert = static_cast<double>(at(totals.text, TensorKind::kExpert).bytes) / experts,
+          .experts = experts,
+          .experts_per_token = static_cast<double>(c.moe.experts_per_token),
+          .state = (one.kda_state + one.conv) / 2,
+          .draft_fixed = draft_step_weight_bytes(c, totals, 0),
+          .draft_expert = static_cast<double>(at(totals.draft, TensorKind::kExpert).bytes) / experts};
 }
 
 }  // namespace lathe::models

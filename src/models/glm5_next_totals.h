@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "models/decode_bytes.h"
 #include "models/glm5_next_config.h"
 #include "models/glm5_next_tensors.h"
 
@@ -96,7 +97,7 @@ struct CacheBytes {
 CacheBytes cache_bytes(const Glm5NextConfig& config, int64_t context, const CacheFormat& format = {});
 CacheBytes draft_cache_bytes(const Glm5NextConfig& config, int64_t context, const CacheFormat& format = {});
 
-/// Experts of one layer that `tokens` tokens touch under uniform routing: E·(1 − (1 − k/E)^tokens).
+/// Experts of one layer that `tokens` tokens touch under uniform routing.
 double distinct_experts(const MoeConfig& moe, int64_t tokens);
 
 /// Bytes that one decode step must move.
@@ -136,5 +137,7 @@ struct PrefillPoint {
 PrefillBytes prefill_token_bytes(const Glm5NextConfig& config, const Glm5NextTotals& totals, const PrefillPoint& point);
 /// Weight bytes of one draft step for `batch` tokens, the head included.
 double draft_step_weight_bytes(const Glm5NextConfig& config, const Glm5NextTotals& totals, int64_t batch);
+/// The same as functions of rows and sequences.
+DecodeBytes decode_bytes(const Glm5NextConfig& config, const Glm5NextTotals& totals);
 
 }  // namespace lathe::models

@@ -167,6 +167,13 @@ TEST(Glm5NextTotals, StepBytesOfTheSpec) {
   EXPECT_NEAR(decode_step_bytes(c, totals, {}).expert_weights / 8, 1.0572e9, 0.00005e9);
   EXPECT_NEAR(decode_step_bytes(c, totals_from_config(release(false)), {}).weights(), 33.48e9, 0.0055e9);
   EXPECT_NEAR(draft_step_weight_bytes(c, totals, 1), 1.714e9, 0.0005e9);
+  const DecodeBytes bytes = decode_bytes(c, totals);
+  for (const int64_t batch : {1, 8, 64}) {
+    const StepBytes step = decode_step_bytes(c, totals, {.batch = batch, .context = 4096});
+    const auto rows = static_cast<double>(batch);
+    EXPECT_NEAR(bytes.step(rows, rows) / (step.total() - step.attention), 1, 1e-12) << batch;
+    EXPECT_NEAR(bytes.draft(rows) / draft_step_weight_bytes(c, totals, batch), 1, 1e-12) << batch;
+  }
   constexpr double kMiB = 1 << 20;
   EXPECT_EQ(decode_step_bytes(c, totals, {}).kda_state, 272 * kMiB);
   EXPECT_NEAR(decode_step_bytes(c, totals, {.batch = 3}).conv, 3 * 9.56 * kMiB, 0.02 * kMiB);

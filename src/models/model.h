@@ -15,6 +15,7 @@
 #include "cache/family.h"
 #include "cache/store.h"
 #include "models/cache_formats.h"
+#include "models/decode_bytes.h"
 #include "models/range_exchange.h"
 #include "models/replay.h"
 #include "tensor/shard.h"
@@ -79,6 +80,7 @@ struct ModelInfo {
   int64_t weight_bytes = 0;                          ///< of this rank, as stored
   int64_t uploaded_bytes = 0;                        ///< part of it that was copied to the device
   int64_t activation_bytes = 0;                      ///< reserved at load
+  DecodeBytes decode_bytes = {};
 };
 
 /// Rows that take the place of the embeddings of item tokens [begin, begin + rows.dim(0)).
