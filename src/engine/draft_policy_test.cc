@@ -29,11 +29,11 @@ std::vector<int32_t> chosen(const std::vector<DraftCandidate>& requests, const L
 
 TEST(DraftChooser, LengthGrowsWithTheChanceAndFallsWithTheCost) {
   EXPECT_EQ(chosen({{5, kSure}}, {})[0], 5);
-  EXPECT_EQ(chosen({{3, kSure}}, {})[0], 3);                                       // no more than can be used
+  EXPECT_EQ(chosen({{3, kSure}}, {})[0], 3);  // no more than can be used
   EXPECT_EQ(chosen({{0, kSure}}, {})[0], 0);
-  EXPECT_EQ(chosen({{5, kPoor}}, {})[0], 0);                                       // 0.05 of a token for 6 % of the cost
-  EXPECT_EQ(chosen({{5, kSure}}, {.fixed = 0, .row = 100, .draft = 1})[0], 0);     // a row costs a step
-  EXPECT_EQ(chosen({{5, kSure}}, {.fixed = 100, .row = 1, .draft = 200})[0], 0);   // the draft layer costs two
+  EXPECT_EQ(chosen({{5, kPoor}}, {})[0], 0);                                      // 0.05 of a token for 6 % of the cost
+  EXPECT_EQ(chosen({{5, kSure}}, {.fixed = 0, .row = 100, .draft = 1})[0], 0);    // a row costs a step
+  EXPECT_EQ(chosen({{5, kSure}}, {.fixed = 100, .row = 1, .draft = 200})[0], 0);  // the draft layer costs two
   const int32_t middle = chosen({{5, {0.6, 0.6, 0.6, 0.6, 0.6}}}, {.fixed = 100, .row = 10, .draft = 10})[0];
   EXPECT_GT(middle, 0);
   EXPECT_LT(middle, 5);

@@ -43,10 +43,10 @@ struct DraftRequest {
 struct DraftRows {
   DraftRequest request;
   models::ItemKind kind = models::ItemKind::kDecode;
-  int64_t start = 0;                          ///< position of the first
-  std::span<const TokenId> next;              ///< tokens at positions start + 1 …: one a row
+  int64_t start = 0;                            ///< position of the first
+  std::span<const TokenId> next;                ///< tokens at positions start + 1 …: one a row
   std::span<const models::EmbeddingRows> rows;  ///< of pictures among them
-  int64_t hidden_begin = 0;                   ///< first row in the step's hidden view
+  int64_t hidden_begin = 0;                     ///< first row in the step's hidden view
 };
 
 /// What the draft layer did, for all requests.

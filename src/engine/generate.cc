@@ -136,7 +136,9 @@ DraftRequest Generator::draft_request(Run& run) {
 Result<void> Generator::take_token(const PlanLine& line, std::span<const float> logits, OnToken on_token) {
   Run& run = run_of(line);
   const LogitRange range{.first = static_cast<TokenId>(engine_.info().vocabulary_begin), .values = logits};
-  LATHE_TRY(const Sample sample, sampler_.sample({&range, 1}, {.params = run.request.sampling, .counts = run.counts, .position = run.generated}));
+  LATHE_TRY(const Sample sample,
+            sampler_.sample({&range, 1},
+                            {.params = run.request.sampling, .counts = run.counts, .position = run.generated, .logprob = run.request.logprobs}));
   run.last = sample.token;
   run.counts.add_output(sample.token);
   ++run.generated;

@@ -20,6 +20,7 @@ struct Request {
   SamplingParams sampling;
   int64_t max_tokens = 256;
   std::vector<TokenId> stop_tokens;  ///< generation ends after one of these (it belongs to the output)
+  bool logprobs = false;             ///< wanted in the events: a pass over the vocabulary for each token
   int32_t drafts = kDraftsMax;       ///< at most so many a window; 0: the draft layer does not see this request
 };
 
@@ -30,7 +31,7 @@ const char* finish_name(Finish finish);  ///< "stop", "length", "context", "canc
 struct TokenEvent {
   int32_t request = 0;
   TokenId token = 0;
-  double logprob = 0;
+  double logprob = 0;  ///< if wanted
   Finish finish = Finish::kNone;
   bool restart = false;  ///< the request begins anew (DraftHealth): what was reported of it is void
 };

@@ -52,6 +52,7 @@ Request copy_of(const Request& one) {
           .sampling = one.sampling,
           .max_tokens = one.max_tokens,
           .stop_tokens = one.stop_tokens,
+          .logprobs = true,
           .drafts = one.drafts};
 }
 
@@ -147,7 +148,8 @@ TEST_P(Lossless, EveryLengthBatchAndChunkGivesTheBitsOfPlainDecoding) {
         const auto engine = engine_of({.most = most, .batch_tokens = batch_tokens, .sequences = sequences, .exact = GetParam()});
         const Outcomes got = run_all(*engine, requests);
         for (size_t i = 0; i < requests.size(); ++i) {
-          EXPECT_TRUE(got[i] == plain[i]) << "request " << i << ", " << most << " drafts, steps of " << batch_tokens << ", " << sequences << " at a time";
+          EXPECT_TRUE(got[i] == plain[i]) << "request " << i << ", " << most << " drafts, steps of " << batch_tokens << ", " << sequences
+                                          << " at a time";
           // Where no rows are short, drafts too are a matter of the request alone: chunks and batches leave the same draft caches.
           if (batch_tokens == 7) continue;
           if (sequences == 1) first[i] = got[i].drafts;
@@ -172,7 +174,9 @@ TEST(Drafts, ChosenByTimesOrByAnybodyTheTextIsTheSame) {
     Generator generator(*engine);
     add_all(generator, requests);
     // Long times without drafts: hidden rows are kept, and shown to the draft layer when there is no more room or drafts are wanted.
-    if (!adaptive) generator.set_draft_limit([](int32_t number, int64_t generated) { return generated % 37 < 33 - 5 * number ? 0 : static_cast<int32_t>(generated % 6); });
+    if (!adaptive)
+      generator.set_draft_limit(
+          [](int32_t number, int64_t generated) { return generated % 37 < 33 - 5 * number ? 0 : static_cast<int32_t>(generated % 6); });
     const Outcomes got = run(generator, requests.size());
     for (size_t i = 0; i < requests.size(); ++i) EXPECT_TRUE(got[i] == plain[i]) << "request " << i;
     EXPECT_EQ(got[1].drafts.windows, 0);
@@ -376,7 +380,9 @@ TEST(Drafts, SteadyDraftingAllocatesNothing) {
     const auto engine = engine_of({.most = 3, .adaptive = adaptive});
     Generator generator(*engine);
     for (uint64_t i = 0; i < 3; ++i) ASSERT_TRUE(generator.add(request(i == 1 ? kChat : kText, 290, i == 0 ? 0 : 0.8, i)).has_value());
-    generator.set_draft_limit([](int32_t, int64_t generated) { return generated < 100 ? static_cast<int32_t>(generated % 4) : generated % 90 < 50 ? 0 : 3; });
+    generator.set_draft_limit([](int32_t, int64_t generated) {
+      return generated < 100 ? static_cast<int32_t>(generated % 4) : generated % 90 < 50 ? 0 : 3;
+    });
     int64_t tokens = 0;
     const auto step = [&] { ASSERT_TRUE(*generator.step([&](const TokenEvent& event) { tokens += event.token >= 0 ? 1 : 0; })); };
     while (tokens < 3 * 100) step();

@@ -1,6 +1,7 @@
 #include "engine/sampler.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <limits>
@@ -13,6 +14,23 @@ namespace {
 
 constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 constexpr double kWeightOne = 0x1p44;  // weight of the most likely token; sums over 2^19 ids stay below 2^63
+
+constexpr int kTerms = 12;  // the 13th is below 2^-52
+constexpr auto kInverseFactorials = [] {
+  std::array<double, kTerms + 1> out{};
+  double factorial = 1;
+  for (int i = 0; i <= kTerms; ++i) {
+    factorial *= i == 0 ? 1 : i;
+    out[static_cast<size_t>(i)] = 1 / factorial;
+  }
+  return out;
+}();
+
+/// exp(x) for x ≤ 0 as an integer, to the nearest of kWeightOne.
+uint64_t weight_of(float x) {
+  constexpr double kShift = 0x1p52;
+  return std::bit_cast<uint64_t>(static_cast<double>(sampling_exp(x)) * kWeightOne + kShift) - std::bit_cast<uint64_t>(kShift);
+}
 
 using base::kLimits;
 using Wide = unsigned __int128;
@@ -58,17 +76,16 @@ uint64_t random_bits(uint64_t seed, uint64_t position, uint64_t draw) {
 }
 
 float sampling_exp(float x) {
-  if (!(x > -80.0f)) return 0.0f;  // weights below 2^-45 of the maximum round to 0 long before
+  // exp(x) = 2^k · e^r, |r| ≤ 0.35, without branches, calls or divisions: a row has as many values as the vocabulary has ids.
+  constexpr double kShift = 0x1.8p52;  // what is added to it is rounded to an integer, in its low bits
   const double y = static_cast<double>(x) * 1.4426950408889634;
-  const double k = std::nearbyint(y);
-  const double r = (y - k) * 0.6931471805599453;
-  double term = 1.0;
-  double sum = 1.0;
-  for (int i = 1; i <= 14; ++i) {  // |r| ≤ 0.35: the 15th term is below 2^-60
-    term = term * r / i;
-    sum += term;
-  }
-  return static_cast<float>(std::ldexp(sum, static_cast<int>(k)));
+  const double shifted = y + kShift;
+  const double r = (y - (shifted - kShift)) * 0.6931471805599453;
+  double sum = kInverseFactorials[kTerms];
+  for (int i = kTerms - 1; i >= 0; --i) sum = sum * r + kInverseFactorials[static_cast<size_t>(i)];
+  const uint64_t exponent = (std::bit_cast<uint64_t>(shifted) - std::bit_cast<uint64_t>(kShift) + 1023) << 52;
+  const auto value = static_cast<float>(sum * std::bit_cast<double>(exponent));
+  return x > -80.0f ? value : 0.0f;  // weights below 2^-45 of the maximum round to 0 long before
 }
 
 Result<void> Sampler::adjust(std::span<const LogitRange> ranges, const SampleCall& call) {
@@ -143,11 +160,13 @@ Result<Sample> Sampler::sample(std::span<const LogitRange> ranges, const SampleC
     const float maximum = x_[static_cast<size_t>(best)];
     candidates_.clear();
     for (size_t id = 0; id < x_.size(); ++id) {
-      const auto weight = static_cast<uint64_t>(std::nearbyint(static_cast<double>(sampling_exp(x_[id] - maximum)) * kWeightOne));
+      const uint64_t weight = weight_of(x_[id] - maximum);
       if (weight > 0) candidates_.push_back({x_[id], static_cast<TokenId>(id), weight});
     }
     filter(params);
-    std::sort(candidates_.begin(), candidates_.end(), [](const Candidate& a, const Candidate& b) { return a.id < b.id; });
+    if (params.top_k > 0 || params.top_p < 1.0) {  // else nothing has left the order of ids
+      std::sort(candidates_.begin(), candidates_.end(), [](const Candidate& a, const Candidate& b) { return a.id < b.id; });
+    }
     uint64_t total = 0;
     for (const Candidate& candidate : candidates_) total += candidate.weight;
     const auto target = static_cast<uint64_t>((static_cast<Wide>(random_bits(params.seed, static_cast<uint64_t>(position), 0)) * total) >> 64);
@@ -175,7 +194,7 @@ Result<Sample> Sampler::sample(std::span<const LogitRange> ranges, const SampleC
   for (const LogitRange& range : ranges) {
     for (size_t i = 0; i < range.values.size(); ++i) {
       if (range.first + static_cast<int64_t>(i) >= vocabulary_) continue;
-      sum += static_cast<uint64_t>(std::nearbyint(static_cast<double>(sampling_exp(range.values[i] - raw_maximum)) * kWeightOne));
+      sum += weight_of(range.values[i] - raw_maximum);
     }
   }
   chosen.logprob = static_cast<double>(raw_chosen) - static_cast<double>(raw_maximum) - std::log(static_cast<double>(sum) / kWeightOne);

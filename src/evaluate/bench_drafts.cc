@@ -111,12 +111,14 @@ RatioInterval DraftsBench::gain() const {
 
 Result<std::vector<DraftsBench>> bench_drafts(engine::Engine& engine, const BenchDraftsOptions& options, BenchModelProgress progress) {
   if (options.prompts.empty()) return err(Code::kInvalidArgument, "drafts are measured on real text: expected prompts");
-  if (engine.options().drafts.most == 0) return err(Code::kInvalidArgument, "drafts are switched off, or the model has no draft layer: nothing to measure");
+  if (engine.options().drafts.most == 0)
+    return err(Code::kInvalidArgument, "drafts are switched off, or the model has no draft layer: nothing to measure");
   DraftsRun run(engine, options);
   std::vector<DraftsBench> out;
   for (const int64_t batch : options.batches) {
     if (batch < 1 || batch > engine.options().sequences)
-      return err(Code::kInvalidArgument, "a batch of {} with drafts: expected 1 to {}, the sequences of the engine", batch, engine.options().sequences);
+      return err(Code::kInvalidArgument, "a batch of {} with drafts: expected 1 to {}, the sequences of the engine", batch,
+                 engine.options().sequences);
     out.push_back({.batch = batch, .plain = {}, .drafted = {}, .counts = {}});
     LATHE_TRY_VOID(run.answer(batch, 0, engine::kDraftsMax));  // buffers, and the times that lengths are chosen by
   }
@@ -132,7 +134,8 @@ Result<std::vector<DraftsBench>> bench_drafts(engine::Engine& engine, const Benc
       if (round % 2 == 1) plain = run.answer(bench.batch, first, 0);
       LATHE_TRY_VOID(plain);
       LATHE_TRY_VOID(drafted);
-      if (!alike(*plain, *drafted)) return err(Code::kInternal, "a batch of {} answers otherwise with drafts than without: expected the same tokens", bench.batch);
+      if (!alike(*plain, *drafted))
+        return err(Code::kInternal, "a batch of {} answers otherwise with drafts than without: expected the same tokens", bench.batch);
       if (plain->sample.units == 0 || drafted->sample.units == 0) continue;  // a text of one token
       bench.plain.push_back(plain->sample);
       bench.drafted.push_back(drafted->sample);

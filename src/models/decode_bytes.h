@@ -21,7 +21,9 @@ struct DecodeBytes {
   double draft_expert = 0;
 
   /// A step of `rows` rows for `sequences`: each reads its states once and every row writes them.
-  double step(double rows, double sequences) const { return fixed + expert * expected_experts(experts, experts_per_token, rows) + state * (sequences + rows); }
+  double step(double rows, double sequences) const {
+    return fixed + expert * expected_experts(experts, experts_per_token, rows) + state * (sequences + rows);
+  }
   /// A call of the draft layer.
   double draft(double rows) const { return draft_fixed + draft_expert * expected_experts(experts, experts_per_token, rows); }
 };
