@@ -5,8 +5,10 @@
 namespace lathe::engine {
 namespace {
 
-// A window must promise so much more than the best one so far: times are measured, and a length that changes with every step warms nothing.
-constexpr double kWorthIt = 1.01;
+// Drafts must promise so much more than none, and a longer window so much more than a shorter one: chances and times are measured, and what wins by less
+// than their noise loses as often.
+constexpr double kWorthBeginning = 1.05;
+constexpr double kWorthMore = 1.01;
 
 }  // namespace
 
@@ -86,9 +88,11 @@ void DraftChooser::choose(std::span<const DraftCandidate> requests, const DraftC
   tokens_ = static_cast<double>(rows_);
   drafting_ = 0;
   double best = tokens_ / costs.step(rows_, rows_);
+  bool none_yet = true;
   // A depth that does not pay by itself may still lead to one that does: steps cost in jumps.
   for (int depth = 1; depth <= kDraftsMax && deepen(requests, costs, depth); ++depth) {
-    if (rate_ <= best * kWorthIt) continue;
+    if (rate_ <= best * (none_yet ? kWorthBeginning : kWorthMore)) continue;
+    none_yet = false;
     best = rate_;
     std::copy(tried_.begin(), tried_.end(), lengths.begin());
   }

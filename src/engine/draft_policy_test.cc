@@ -54,7 +54,7 @@ TEST(DraftChooser, OneRequestGetsTheBestOfAllLengths) {
     };
     double best = 0;
     for (int32_t length = 0; length <= 5; ++length) best = std::max(best, rate(length));
-    EXPECT_GE(rate(chosen({request}, costs)[0]), best / 1.011) << trial;  // a longer window must promise 1 % more
+    EXPECT_GE(rate(chosen({request}, costs)[0]), best / 1.051) << trial;  // drafts must promise 5 % more than none
   }
 }
 

@@ -7,7 +7,7 @@ namespace lathe::engine {
 namespace {
 
 constexpr double kNew = 1.0 / 8;  // share of a new time in the mean
-constexpr double kOutlier = 3;    // a time beyond so many means counts as that: other work held the processors
+constexpr double kOutlier = 2;    // a time beyond so many means counts as that: other work held the processors
 constexpr double kUntried = 0.8;  // of the nearest measured rate
 
 }  // namespace

@@ -5,8 +5,13 @@
 #include "base/clock.h"
 
 namespace lathe::engine {
+namespace {
 
-Drafter::Drafter(Engine& engine) : engine_(engine), sampler_(engine.sampled_vocabulary()), times_(engine.info().decode_bytes) {}
+constexpr double kFollowingShare = 0.02;  // of the steps' time, for requests that may never draft again
+
+}  // namespace
+
+Drafter::Drafter(Engine& engine) : engine_(engine), sampler_(engine.sampled_vocabulary()), experience_(engine.draft_experience()) {}
 
 TokenId Drafter::proposal(const DraftRequest& request, std::span<const float> logits, int32_t depth) {
   // Drawn as the answer's token of that number will be: with the same random bits, alike distributions give the same token more often than not.
@@ -16,8 +21,7 @@ TokenId Drafter::proposal(const DraftRequest& request, std::span<const float> lo
   return sample ? sample->token : -1;  // of logits without numbers: no proposal
 }
 
-void Drafter::give_up(const Error& error, DraftState& state) {
-  last_error_ = error;
+void Drafter::stop(DraftState& state) {
   state.most = state.wanted = 0;
   state.first = -1;
   state.next.clear();
@@ -27,22 +31,22 @@ void Drafter::verified(DraftState& state, int drafted, int accepted) {
   if (drafted == 0) return state.acceptance.forget();
   state.counts.add(drafted, accepted);
   state.acceptance.add(drafted, accepted);
-  acceptance_.add(drafted, accepted);
+  experience_.acceptance.add(drafted, accepted);
   counts_.add(drafted, accepted);
 }
 
 void Drafter::choose(std::span<const DraftRequest> requests, std::span<const int32_t> most) {
   candidates_.clear();
   lengths_.assign(requests.size(), 0);
-  const DraftChances prior = acceptance_.chances(kFirstChances);
+  const DraftChances prior = experience_.acceptance.chances(kFirstChances);
   for (size_t i = 0; i < requests.size(); ++i) {
     const DraftState& state = *requests[i].state;
     candidates_.push_back({.most = std::min(state.most, most[i]), .chances = state.acceptance.chances(prior)});
     lengths_[i] = candidates_.back().most;
   }
   if (engine_.options().drafts.adaptive) {
-    const auto step = [&](int64_t rows, int64_t sequences) { return times_.step_ns(rows, sequences); };
-    const auto draft = [&](int64_t rows) { return times_.draft_ns(rows); };
+    const auto step = [&](int64_t rows, int64_t sequences) { return experience_.times.step_ns(rows, sequences); };
+    const auto draft = [&](int64_t rows) { return experience_.times.draft_ns(rows); };
     chooser_.choose(candidates_, {.step = step, .draft = draft}, lengths_);
   }
   for (size_t i = 0; i < requests.size(); ++i) requests[i].state->wanted = lengths_[i];
@@ -62,7 +66,7 @@ bool Drafter::make_room() {
 bool Drafter::keep(const DraftRows& rows, const View& hidden) {
   DraftState& state = *rows.request.state;
   const auto have = static_cast<int64_t>(state.next.size()), more = static_cast<int64_t>(rows.next.size());
-  if (have + more > kKeptRows || !make_room()) return false;
+  if (have + more > kept_rows() || !make_room()) return false;
   state.next.reserve(static_cast<size_t>(kKeptRows));
   const int64_t at = kept_begin(rows.request.sequence) + have;
   const View from = hidden.rows(rows.hidden_begin, rows.hidden_begin + more);
@@ -89,17 +93,25 @@ const models::DraftResult* Drafter::prefill(const View& hidden) {
     return &result_;
   }
   ++work_.failures;
-  for (const DraftRequest& request : fed_) give_up(result.error(), *request.state);
+  last_error_ = result.error();
+  for (const DraftRequest& request : fed_) stop(*request.state);
   return nullptr;
+}
+
+/// Whether the rows of a silent request go to the draft layer at little cost: among so many sequences, a step's time is shared.
+bool Drafter::worth_following(int64_t sequences) const {
+  const double steps_ns = static_cast<double>(kKeptRows) * experience_.times.step_ns(sequences, sequences) / static_cast<double>(sequences);
+  return experience_.times.draft_ns(kKeptRows) <= kFollowingShare * steps_ns;
 }
 
 void Drafter::show_kept(std::span<const DraftRows> rows) {
   const int64_t most = engine_.model().options().max_batch_tokens;
+  const auto size = [](const DraftRows& r) { return static_cast<int64_t>(r.request.state->next.size()); };
   for (size_t i = 0; i < rows.size();) {
     items_.clear(), fed_.clear(), item_rows_ = 0;
-    for (; i < rows.size() && (items_.empty() || item_rows_ + kKeptRows <= most); ++i) {
+    for (; i < rows.size() && (items_.empty() || item_rows_ + size(rows[i]) <= most); ++i) {
+      if (size(rows[i]) == 0) continue;
       const DraftRequest& request = rows[i].request;
-      if (request.state->next.empty()) continue;
       add_item(request, {.sequence = {},
                          .kind = models::ItemKind::kDecode,
                          .start = engine_.store().draft_length(request.sequence),
@@ -108,18 +120,27 @@ void Drafter::show_kept(std::span<const DraftRows> rows) {
                          .hidden_begin = kept_begin(request.sequence),
                          .logits = models::Logits::kNone});
     }
+    const int64_t begin = base::now_ns();
     if (items_.empty() || prefill(kept_) == nullptr) continue;
+    experience_.times.draft_took(item_rows_, base::now_ns() - begin);
     for (const DraftRequest& request : fed_) request.state->next.clear();
   }
 }
 
 void Drafter::feed(std::span<const DraftRows> rows, const View& hidden) {
   const int64_t start = base::now_ns();
-  const auto due = [](const DraftRows& r) {
-    const std::vector<TokenId>& kept = r.request.state->next;
-    return !kept.empty() && (r.request.state->wanted > 0 || static_cast<int64_t>(kept.size() + r.next.size()) > kKeptRows);
-  };
-  if (std::any_of(rows.begin(), rows.end(), due)) show_kept(rows);
+  bool due = false;
+  for (const DraftRows& r : rows) {
+    DraftState& state = *r.request.state;
+    const bool full = static_cast<int64_t>(state.next.size() + r.next.size()) > kept_rows();
+    if (state.next.empty() || (state.wanted == 0 && !full)) continue;
+    if (state.wanted == 0 && !worth_following(static_cast<int64_t>(rows.size()))) {
+      stop(state);
+      continue;
+    }
+    due = true;
+  }
+  if (due) show_kept(rows);
   items_.clear(), fed_.clear(), item_rows_ = 0;
   bool learn = true;
   for (const DraftRows& r : rows) {
@@ -139,7 +160,7 @@ void Drafter::feed(std::span<const DraftRows> rows, const View& hidden) {
   if (!items_.empty()) {
     const int64_t begin = base::now_ns();
     show(hidden);
-    if (learn) times_.draft_took(item_rows_, base::now_ns() - begin);
+    if (learn) experience_.times.draft_took(item_rows_, base::now_ns() - begin);
   }
   work_.ns += base::now_ns() - start;
 }
@@ -193,7 +214,8 @@ bool Drafter::step_round(int32_t depth, std::span<const Window> windows) {
   work_.rows += static_cast<int64_t>(steps_.size());
   if (!result) {
     ++work_.failures;
-    for (const Window* window : stepped_) give_up(result.error(), *window->request.state);
+    last_error_ = result.error();
+    for (const Window* window : stepped_) stop(*window->request.state);
     return false;
   }
   const std::span<const float> logits = engine_.rows(result->logits, logits_);
@@ -205,7 +227,7 @@ bool Drafter::step_round(int32_t depth, std::span<const Window> windows) {
     window.request.state->row = at.hidden_begin;
     if (token >= 0) window.tokens->push_back(token);
   }
-  times_.draft_took(static_cast<int64_t>(steps_.size()), base::now_ns() - begin);
+  experience_.times.draft_took(static_cast<int64_t>(steps_.size()), base::now_ns() - begin);
   return true;
 }
 

@@ -1,13 +1,12 @@
 #pragma once
 // Drafts of running requests: keeps the draft layer's caches level with the text, and lets it propose.
 
-#include <array>
+#include <algorithm>
 #include <memory>
 #include <span>
 #include <vector>
 
 #include "engine/draft_policy.h"
-#include "engine/draft_times.h"
 #include "engine/engine.h"
 #include "engine/image_rows.h"
 #include "engine/sampler.h"
@@ -59,12 +58,12 @@ struct DraftWork {
 
 /// Drafting for one generator. Errors of the draft layer end the drafting of the requests in that call, and nothing else: texts never depend on drafts.
 ///
-/// Rows kept  A request that does not draft for now keeps its hidden rows here. They go to the draft layer together, when it drafts again or the room is full:
-///            what drafting costs while it does not pay is one pass of the draft layer in kKeptRows tokens.
+/// Rows kept  A request that does not draft for now keeps its hidden rows here. They go to the draft layer together, when it drafts again. Once the room is
+///            full they go too where that costs little beside the steps; where it does not, the request drafts no more: it has not for kKeptRows tokens.
 /// Threads    the rank's thread.
 class Drafter {
  public:
-  static constexpr int64_t kKeptRows = 32;
+  static constexpr int64_t kKeptRows = 256;
 
   explicit Drafter(Engine& engine);
   bool on() const { return engine_.options().drafts.most > 0; }
@@ -86,7 +85,7 @@ class Drafter {
   /// A window of `drafted` drafts was verified, `accepted` of them held; drafts behind the end of a text do not count.
   void verified(DraftState& state, int drafted, int accepted);
 
-  DraftTimes& times() { return times_; }
+  DraftTimes& times() { return experience_.times; }
   const DraftCounts& counts() const { return counts_; }
   const DraftWork& work() const { return work_; }
   const Error& last_error() const { return last_error_; }
@@ -94,21 +93,24 @@ class Drafter {
  private:
   bool make_room();
   bool keep(const DraftRows& rows, const View& hidden);
+  bool worth_following(int64_t sequences) const;
   void show_kept(std::span<const DraftRows> rows);
   void show(const View& hidden);
   /// draft_prefill of items_; null where it failed: their requests draft no more.
   const models::DraftResult* prefill(const View& hidden);
   bool step_round(int32_t depth, std::span<const Window> windows);
   TokenId proposal(const DraftRequest& request, std::span<const float> logits, int32_t depth);
-  void give_up(const Error& error, DraftState& state);
+  /// The request drafts no more.
+  void stop(DraftState& state);
   void add_item(const DraftRequest& request, models::DraftItem item);
+  /// Of one request: what goes to the draft layer in one call.
+  int64_t kept_rows() const { return std::min(kKeptRows, engine_.model().options().max_batch_tokens); }
   int64_t kept_begin(SequenceId sequence) const { return engine_.store().slot(sequence) * kKeptRows; }
 
   Engine& engine_;
   Sampler sampler_;
-  DraftTimes times_;
+  DraftExperience& experience_;
   DraftChooser chooser_;
-  Acceptance acceptance_{1024};  ///< of all requests: what a new one begins with
   DraftCounts counts_;
   DraftWork work_;
   Error last_error_;

@@ -65,6 +65,7 @@ Result<std::unique_ptr<Engine>> Engine::create(const EngineOptions& options) {
   if (context < 1 || context > info.max_positions)
     return err(Code::kInvalidArgument, "context is {} tokens, the model takes 1 to {}", context, info.max_positions);
   LATHE_TRY(engine->store_, cache::Store::create(*engine->device_, engine->model_->cache_families(), store_options(engine->options_, info)));
+  engine->experience_ = std::make_unique<DraftExperience>(DraftExperience{.times = DraftTimes(info.decode_bytes)});
   return engine;
 }
 

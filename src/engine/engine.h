@@ -12,6 +12,7 @@
 #include "backend/dispatch.h"
 #include "cache/store.h"
 #include "engine/draft_policy.h"
+#include "engine/draft_times.h"
 #include "models/model.h"
 
 namespace lathe::engine {
@@ -22,6 +23,12 @@ struct DraftOptions {
   bool adaptive =
       false;  ///< fewer where fewer pay, by what was accepted and what steps take; else always `most`. A model without draft layer goes without.
   DraftHealth health;
+};
+
+/// What one engine has learned about drafting: lengths of windows depend on it, no text.
+struct DraftExperience {
+  DraftTimes times;
+  Acceptance acceptance{1024};  ///< of all requests: what a new one begins with
 };
 
 struct EngineOptions {
@@ -55,6 +62,7 @@ class Engine {
   backend::Dispatch& dispatch() { return *dispatch_; }
   models::Model& model() { return *model_; }
   cache::Store& store() { return *store_; }
+  DraftExperience& draft_experience() { return *experience_; }
   const EngineOptions& options() const { return options_; }
   const models::ModelInfo& info() const { return model_->info(); }
   int64_t sampled_vocabulary() const {
@@ -74,6 +82,7 @@ class Engine {
   std::unique_ptr<backend::Dispatch> dispatch_;
   std::unique_ptr<models::Model> model_;
   std::unique_ptr<cache::Store> store_;
+  std::unique_ptr<DraftExperience> experience_;
 };
 
 /// Blocks and block size of a store for `sequences` of `context_tokens` each, with room for the tentative tokens of a step.

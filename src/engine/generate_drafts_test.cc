@@ -205,6 +205,19 @@ TEST(Drafts, KeptRowsLeaveTheDraftLayerAsItWouldBe) {
   EXPECT_NEAR(counts[1].rate(), counts[0].rate(), 0.25);
 }
 
+/// Who has not drafted for as long as rows are kept drafts on only if following costs little; here every row of the draft layer costs a ninth of a step's.
+TEST(Drafts, LongSilenceEndsDraftingWhereFollowingCostsMuch) {
+  const auto engine = engine_of({.most = 2, .context = 620});
+  Generator generator(*engine);
+  ASSERT_TRUE(generator.add(request(kText, 600)).has_value());
+  generator.set_draft_limit([&](int32_t, int64_t generated) { return generated < 10 || generated > 400 ? 2 : 0; });
+  engine->draft_experience().times.step_took(1, 1, 1'000'000);
+  for (int i = 0; i < 100; ++i) engine->draft_experience().times.draft_took(Drafter::kKeptRows, 256 * 500'000);
+  const Outcome got = run(generator, 1)[0];
+  EXPECT_LT(got.drafts.windows, 10);
+  EXPECT_TRUE(got == run_one(*engine_of({.context = 620}), request(kText, 600)));
+}
+
 TEST(Drafts, EndsCutWindowsWhereTheyCutPlainAnswers) {
   const auto plain = engine_of({.context = 60});
   const auto drafted = engine_of({.most = kDraftsMax, .context = 60});

@@ -50,6 +50,21 @@ class GoodPaths(unittest.TestCase):
         self.assertIn("each set; 0: all", self.lathe.good("eval", "--help"))
         self.assertNotIn("default )", self.lathe.good("run", "--help"))
 
+    def test_drafts_change_no_text(self):
+        common = ["run", "-p", "Tell me a story about a fox.", "-n", "60", "--json", "--seed", "5"]
+        for more in (["--temp", "0"], ["--temp", "0.8"], ["--temp", "0", "--stop", "the"]):
+            plain = self.lathe.json(*common, *more)
+            self.assertNotIn("spec_decode", plain)
+            for drafts in (["--draft-max", "3", "--draft-health"], ["--draft-tokens", "auto"]):
+                out = self.lathe.json(*common, *more, *drafts)
+                for key in ("text", "reasoning", "finish_reason", "usage"):
+                    self.assertEqual(out[key], plain[key], (more, drafts, key))
+                counts = out["spec_decode"]
+                self.assertEqual(sum(counts["num_accepted_tokens_per_pos"]), counts["num_accepted_tokens"])
+                self.assertLess(counts["num_accepted_tokens"], out["usage"]["completion_tokens"])
+        self.assertGreater(counts["num_draft_tokens"] + out["timings"].get("draft_n", 0), 0)
+        self.assertIn("'9'", self.lathe.fails("run", "-p", "hi", "--draft-tokens", "9"))
+
     def test_greedy_is_the_golden_text(self):
         for name in ("story", "opp", "fact"):
             case = self.golden[name]
