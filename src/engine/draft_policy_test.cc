@@ -7,8 +7,6 @@
 #include <cmath>
 #include <random>
 
-#include "engine/draft_times.h"
-
 namespace lathe::engine {
 namespace {
 
@@ -72,29 +70,6 @@ TEST(DraftChooser, LikelyRequestsGoFirstAndAJumpOfTheCostIsSeenThrough) {
   EXPECT_EQ(length[0], 5);
 }
 
-/// A row touches experts that no other has touched: at the published sizes drafts of a middling chance pay less than where all is read anyway.
-TEST(DraftChooser, TheUnionOfExpertsShortensWindows) {
-  const models::DecodeBytes sparse{
-      .fixed = 7.2e9, .expert = 1.06e9, .experts = 288, .experts_per_token = 8, .state = 0.15e9, .draft_fixed = 0.9e9, .draft_expert = 25e6};
-  models::DecodeBytes dense = sparse;
-  dense.fixed += dense.expert * 8;
-  dense.expert = dense.draft_expert = 0;
-  const auto length_for = [&](const models::DecodeBytes& bytes, double chance) {
-    const DraftTimes times(bytes);
-    const auto step = [&](int64_t rows, int64_t sequences) { return times.step_ns(rows, sequences); };
-    const auto draft = [&](int64_t rows) { return times.draft_ns(rows); };
-    DraftCandidate request{.most = 5, .chances = {}};
-    request.chances.fill(chance);
-    std::vector<int32_t> length(1);
-    DraftChooser().choose({&request, 1}, {.step = step, .draft = draft}, length);
-    return length[0];
-  };
-  EXPECT_GE(length_for(dense, 0.7), 4);
-  EXPECT_LT(length_for(sparse, 0.7), 3);
-  EXPECT_EQ(length_for(sparse, 0.4), 0);
-  EXPECT_GT(length_for(dense, 0.4), 0);
-}
-
 TEST(Acceptance, MeasuresByPositionAndForgets) {
   Acceptance acceptance(64);
   EXPECT_DOUBLE_EQ(acceptance.chances(kFirstChances)[0], kFirstChances[0]);
@@ -137,29 +112,6 @@ TEST(DraftWatch, JudgesEachStretchByItself) {
   EXPECT_DOUBLE_EQ(watch.judged().length(), 1.0);
   EXPECT_EQ(run(watch, 256, 3, 3), Verdict::kTooSure);
   EXPECT_EQ(run(watch, 2000, 0, 0), Verdict::kFine);  // nothing was drafted
-}
-
-TEST(RateCurve, MeasuredBetweenAndBeyond) {
-  RateCurve curve;
-  EXPECT_EQ(curve.at(4, 7.0), 7.0);
-  curve.took(1, 2.0);
-  curve.took(8, 4.0);
-  EXPECT_EQ(curve.at(1, 7.0), 2.0);
-  EXPECT_GT(curve.at(4, 7.0), 2.0);
-  EXPECT_LT(curve.at(4, 7.0), 4.0);
-  EXPECT_LT(curve.at(100, 7.0), 4.0);  // untried: somewhat cheaper
-  for (int i = 0; i < 100; ++i) curve.took(8, 1.0);
-  EXPECT_NEAR(curve.at(8, 7.0), 1.0, 0.01);
-  curve.took(8, 1000.0);
-  EXPECT_LT(curve.at(8, 7.0), 1.3);  // other work held the processors
-  double before = 0;
-  for (int64_t rows = 1; rows < 5000; ++rows) {  // every number of rows has its place
-    RateCurve one;
-    one.took(rows, 1.0 + static_cast<double>(rows));
-    EXPECT_EQ(one.at(rows, 0.0), 1.0 + static_cast<double>(rows));
-    EXPECT_GE(one.at(rows, 0.0), before);
-    before = one.at(rows, 0.0);
-  }
 }
 
 }  // namespace

@@ -55,15 +55,15 @@ class GoodPaths(unittest.TestCase):
         for more in (["--temp", "0"], ["--temp", "0.8"], ["--temp", "0", "--stop", "the"]):
             plain = self.lathe.json(*common, *more)
             self.assertNotIn("spec_decode", plain)
-            for drafts in (["--draft-max", "3", "--draft-health"], ["--draft-tokens", "auto"]):
+            for drafts in (["--draft-tokens", "auto"], ["--draft-max", "3", "--draft-health"]):
                 out = self.lathe.json(*common, *more, *drafts)
                 for key in ("text", "reasoning", "finish_reason", "usage"):
                     self.assertEqual(out[key], plain[key], (more, drafts, key))
                 counts = out["spec_decode"]
                 self.assertEqual(sum(counts["num_accepted_tokens_per_pos"]), counts["num_accepted_tokens"])
                 self.assertLess(counts["num_accepted_tokens"], out["usage"]["completion_tokens"])
-        self.assertGreater(counts["num_draft_tokens"] + out["timings"].get("draft_n", 0), 0)
-        self.assertIn("'9'", self.lathe.fails("run", "-p", "hi", "--draft-tokens", "9"))
+            self.assertEqual(counts["num_draft_tokens"], out["timings"]["draft_n"])  # with three always, there are some
+        self.assertEqual(self.lathe.run("run", "-p", "hi", "--draft-tokens", "9").returncode, 2)
 
     def test_greedy_is_the_golden_text(self):
         for name in ("story", "opp", "fact"):
