@@ -52,7 +52,7 @@ Request copy_of(const Request& one) {
           .sampling = one.sampling,
           .max_tokens = one.max_tokens,
           .stop_tokens = one.stop_tokens,
-          .logprobs = true,
+          .logprobs = one.logprobs,
           .drafts = one.drafts};
 }
 
@@ -62,6 +62,7 @@ Request request(const std::vector<TokenId>& prompt, int64_t tokens, double tempe
   out.sampling.temperature = temperature;
   out.sampling.seed = seed;
   out.max_tokens = tokens;
+  out.logprobs = true;
   return out;
 }
 

@@ -159,6 +159,7 @@ Result<Sample> Sampler::sample(std::span<const LogitRange> ranges, const SampleC
   if (params.temperature > 0.0) {
     const float maximum = x_[static_cast<size_t>(best)];
     candidates_.clear();
+    candidates_.reserve(x_.size());
     for (size_t id = 0; id < x_.size(); ++id) {
       const uint64_t weight = weight_of(x_[id] - maximum);
       if (weight > 0) candidates_.push_back({x_[id], static_cast<TokenId>(id), weight});
