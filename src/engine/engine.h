@@ -22,7 +22,7 @@ struct DraftOptions {
   int32_t most = 0;  ///< drafts of a window, up to kDraftsMax; 0: none
   bool adaptive =
       false;  ///< fewer where fewer pay, by what was accepted and what steps take; else always `most`. A model without draft layer goes without.
-  DraftHealth health;
+  DraftHealth health = {};
 };
 
 /// What one engine has learned about drafting: lengths of windows depend on it, no text.
@@ -43,7 +43,7 @@ struct EngineOptions {
   int32_t sequences = 1;            ///< at a time
   int64_t batch_tokens = 512;       ///< rows of one step: prompts are read in chunks of at most this
   int32_t tentative_max = 0;        ///< at least drafts.most
-  DraftOptions drafts;
+  DraftOptions drafts = {};
   int64_t sampled_vocabulary = 0;  ///< ids that may be drawn; rows behind them are padding. 0: all rows of the head
   bool draft = true;
   bool vision = true;

@@ -10,6 +10,7 @@
 #include "evaluate/bench_ab.h"
 #include "evaluate/bench_baseline.h"
 #include "evaluate/bench_cases.h"
+#include "evaluate/bench_drafts.h"
 #include "evaluate/bench_model.h"
 #include "evaluate/bench_ops.h"
 #include "evaluate/bench_statistics.h"
@@ -153,6 +154,39 @@ TEST(Ops, MeasuresOneOp) {
   EXPECT_FALSE(bench_ops(options, roofs, progress).has_value());
   options.op = "rms_norm", options.kernels = {{"rms_norm", "imaginary"}};
   EXPECT_FALSE(bench_ops(options, roofs, progress).has_value());
+}
+
+TEST(Drafts, MeasuresTheBuiltInModel) {
+  engine::EngineOptions engine_options{.model = LATHE_SOURCE_DIR "/data/builtin", .cpu = {.threads = 1, .isa = ""}, .kernels = {}};
+  engine_options.sequences = 2;
+  engine_options.context_tokens = 64;
+  BenchDraftsOptions options{.prompts = {{3546, 3548, 1767, 923, 258, 549, 506, 313, 258, 542, 2150, 559, 864, 303, 260, 1614, 13}},
+                             .batches = {1, 2},
+                             .tokens = 24,
+                             .samples = 2,
+                             .stop_tokens = {}};
+  const auto no_progress = [](const std::string&, int64_t, int64_t) {};
+  const auto plain = engine::Engine::create(engine_options).value();
+  EXPECT_EQ(bench_drafts(*plain, options, no_progress).error().code, Code::kInvalidArgument);
+  engine_options.drafts.most = 2;
+  const auto engine = engine::Engine::create(engine_options).value();
+  const auto result = bench_drafts(*engine, options, no_progress);
+  ASSERT_TRUE(result.has_value()) << result.error().message;
+  ASSERT_EQ(result->size(), 2u);
+  for (const DraftsBench& bench : *result) {
+    ASSERT_EQ(bench.plain.size(), 2u);
+    ASSERT_EQ(bench.drafted.size(), 2u);
+    EXPECT_EQ(bench.plain[0].units, 23 * bench.batch);
+    EXPECT_GT(bench.counts.accepted, 8 * bench.batch);
+    EXPECT_LT(bench.steps, 2 * 23);
+    EXPECT_GT(bench.gain().ratio, 0);
+    EXPECT_GT(bench.drafting_share, 0);
+    EXPECT_LT(bench.drafting_share, 1);
+  }
+  EXPECT_NE(drafts_page(*result).find("2 sequences"), std::string::npos);
+  EXPECT_EQ(drafts_json(*result).find("drafts")->as_array().size(), 2u);
+  options.batches = {3};
+  EXPECT_NE(bench_drafts(*engine, options, no_progress).error().message.find("a batch of 3"), std::string::npos);
 }
 
 TEST(Model, MeasuresTheBuiltInModel) {
