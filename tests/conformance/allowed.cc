@@ -25,6 +25,9 @@ struct Place {
 
 int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 int64_t element_bytes(const View& view) { return static_cast<int64_t>(tensor::dtype_bytes(view.dtype)); }
+int64_t row_bytes(const ops::Paged& paged) {
+  return paged.pool.dim(1) * element_bytes(paged.pool) + (paged.scales.present() ? paged.scales.dim(1) * 4 : 0);
+}
 
 /// x is read once for each task, and a task takes one panel or more.
 void allow_x_again(Cost& c, const View& x, int64_t panels) {
@@ -86,14 +89,14 @@ void allow(const ops::MlaUnabsorbParams& p, const Place&, Cost& c) {
 void allow(const ops::MlaAttendParams& p, const Place& place, Cost& c) {
   const int64_t rows = p.q.dim(0), groups = std::max(divide_up(p.q.dim(1), 16), rows > 0 ? int64_t{2} * place.threads / rows : 0);
   const Keys keys = keys_of(p.batch, p.selection);
-  c[Counter::kBytesRead] += (keys.pairs * groups - keys.different) * p.q.dim(2) * element_bytes(p.latents.pool);
+  c[Counter::kBytesRead] += (keys.pairs * groups - keys.different) * row_bytes(p.latents);
 }
 
 /// Each head expands the keys of a tile for itself: its latents are read once a head, its weights once a tile. A row's maximum may grow in every tile.
 void allow(const ops::MlaExpandedParams& p, const Place&, Cost& c) {
   const int64_t heads = p.q.dim(1), head_rows = p.kv_b.nope + p.kv_b.value;
   const Keys keys = keys_of(p.batch, p.selection);
-  c[Counter::kBytesRead] += (heads - 1) * keys.different * p.kv_b.matrix.cols() * element_bytes(p.latents.pool);
+  c[Counter::kBytesRead] += (heads - 1) * keys.different * row_bytes(p.latents);
   int64_t weights = 0;
   for (int64_t h = 0; h < heads; ++h) {
     weights += tensor::slice_matrix(p.kv_b.matrix, {h * head_rows, (h + 1) * head_rows}, {0, p.kv_b.matrix.cols()}).bytes();
@@ -116,7 +119,7 @@ void allow(const ops::IndexSelectParams& p, const Place& place, Cost& c) {
     pools += last * rows;
   }
   if (!scored) return;
-  c[Counter::kBytesRead] += (pools - furthest) * p.keys.pool.dim(1) * element_bytes(p.keys.pool);
+  c[Counter::kBytesRead] += (pools - furthest) * row_bytes(p.keys);
   c[Counter::kBytesRead] += 2 * place.threads * (bytes(p.q) + bytes(p.weights)) + bytes(p.keys.table);
 }
 

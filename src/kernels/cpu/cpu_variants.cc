@@ -22,14 +22,14 @@ using ops::OpId;
       LATHE_VARIANT(OpId::kLayerNorm, name, layer_norm_##level, supports_all), LATHE_VARIANT(OpId::kGelu, name, gelu_##level, supports_all),        \
       LATHE_VARIANT(OpId::kSwiglu, name, swiglu_##level, supports_all), LATHE_VARIANT(OpId::kAdd, name, add_##level, supports_all),                 \
       LATHE_VARIANT(OpId::kEmbed, name, embed_##level, supports_all), LATHE_VARIANT(OpId::kGatherRows, name, gather_rows_##level, supports_all),    \
-      LATHE_VARIANT(OpId::kWriteLatents, name, write_latents_##level, supports_write_latents),                                                      \
+      LATHE_VARIANT(OpId::kWriteLatents, name, write_latents_##level, supports_all),                                                                \
       LATHE_VARIANT(OpId::kStreamMean, name, stream_mean_##level, supports_stream_mean),                                                            \
       LATHE_VARIANT(OpId::kMhcIn, name, mhc_in_##level, supports_mhc_in), LATHE_VARIANT(OpId::kMhcOut, name, mhc_out_##level, supports_mhc_out),    \
       LATHE_VARIANT(OpId::kMlaAbsorb, name, mla_absorb_##level, supports_absorb),                                                                   \
-      LATHE_VARIANT(OpId::kMlaAttend, name, mla_attend_##level, supports_attend),                                                                   \
+      LATHE_VARIANT(OpId::kMlaAttend, name, mla_attend_##level, supports_all),                                                                      \
       LATHE_VARIANT(OpId::kMlaUnabsorb, name, mla_unabsorb_##level, supports_unabsorb),                                                             \
       LATHE_VARIANT(OpId::kMlaExpanded, name, mla_expanded_##level, supports_expanded),                                                             \
-      LATHE_VARIANT(OpId::kIndexSelect, name, index_select_##level, supports_index_select),                                                         \
+      LATHE_VARIANT(OpId::kIndexSelect, name, index_select_##level, supports_all),                                                                  \
       LATHE_VARIANT(OpId::kVisionRope, name, vision_rope_##level, supports_all),                                                                    \
       LATHE_VARIANT(OpId::kVisionAttend, name, vision_attend_##level, supports_all),                                                                \
       LATHE_VARIANT(OpId::kIndexKeys, name, index_keys_##level, supports_index_keys)

@@ -74,14 +74,14 @@ class IndexKeys {
         keys[j] = normed_ + source * width_, gates[j] = row(p_.gate, source);
       }
     }
-    const int64_t to = paged_offset(p_.keys, s, position / pool_);
+    const int64_t to = paged_row(p_.keys, s, position / pool_);
     if (p_.keys.pool.dtype == DType::kF32) {
-      isa_.attention.pool(keys, gates, ape_, pool_, width_, p_.keys.pool.f32() + to);
+      isa_.attention.pool(keys, gates, ape_, pool_, width_, p_.keys.pool.f32() + to * p_.keys.pool.step(0));
     } else {
       isa_.attention.pool(keys, gates, ape_, pool_, width_, key);
-      isa_.matmul.to_bf16(key, width_, p_.keys.pool.bf16() + to);
+      write_paged(isa_.row, isa_.matmul, p_.keys, to, key);
     }
-    LATHE_COUNT(context_, kBytesWritten, width_ * size_of(p_.keys.pool));
+    LATHE_COUNT(context_, kBytesWritten, paged_row_bytes(p_.keys));
     LATHE_COUNT(context_, kFlops, 5 * pool_ * width_);
     LATHE_COUNT(context_, kExponentials, pool_ * width_);
     LATHE_COUNT(context_, kDivisions, width_);

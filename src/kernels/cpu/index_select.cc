@@ -4,7 +4,7 @@
 //         block of rows and multiplied by all their heads. Scores of a panel stay in the first-level cache: those that can still be among the best go to the
 //         row's list of candidates, which is cut back whenever it is full. A candidate is one integer (score in order, then lower pool), so the choice is exact
 //         and does not depend on blocks. Few rows: the pools are cut into pieces, each with its own list, merged at the end.
-// Limits  keys f32 or bf16.
+// Limits  none. Keys of codes become floats, a panel at a time, and then a panel like any other.
 // Floor   one row: bytes of the keys; many rows: 2 · pools · N · dx a row over the FMA peak.
 #include <atomic>
 #include <bit>
@@ -25,6 +25,7 @@ constexpr int64_t kBlockRows = 16;
 
 struct Isa {
   const MatmulIsa& matmul;
+  const RowIsa& row;
   const AttentionIsa& attention;
 };
 
@@ -76,7 +77,8 @@ class IndexSelect {
         list_(2 * std::max<int64_t>(most_, 1)) {
     const bool bf16 = p.keys.pool.dtype == DType::kBF16;
     pack_ = bf16 ? isa.matmul.pack_bf16 : isa.matmul.pack_f32;
-    element_ = bf16 ? 2 : 4;
+    codes_ = p.keys.scales.present();
+    element_ = size_of(p.keys.pool);
     scale_ = 1.0f / std::sqrt(static_cast<float>(width_));
     head_scale_ = 1.0f / std::sqrt(static_cast<float>(heads_));
   }
@@ -154,13 +156,15 @@ class IndexSelect {
     float* dots = nullptr;        ///< [heads][width of a panel]
     float* lanes = nullptr;       ///< of a tile
     float* scores = nullptr;      ///< of a panel
+    float* keys = nullptr;        ///< of a panel, of codes alone
     float* weights = nullptr;     ///< [block rows][heads], times N^-0.5
     uint64_t* entries = nullptr;  ///< [block rows][2 · most]
   };
 
   Memory memory(int worker) const {
     const int64_t panel = isa_.matmul.width, steps = round_up(width_, 4);
-    const int64_t floats = steps * panel + (heads_ + 1) * panel + 4 * isa_.matmul.tile_rows * panel + kBlockRows * heads_;
+    const int64_t keys = codes_ ? panel * width_ : 0;
+    const int64_t floats = steps * panel + (heads_ + 1) * panel + 4 * isa_.matmul.tile_rows * panel + kBlockRows * heads_ + keys;
     char* const at = static_cast<char*>(context_.scratch->local(worker, round_up(floats * 4, 64) + kBlockRows * list_ * 8));
     if (at == nullptr) return {};
     float* const base = reinterpret_cast<float*>(at);
@@ -168,6 +172,7 @@ class IndexSelect {
     m.lanes = m.dots + heads_ * panel;
     m.scores = m.lanes + 4 * isa_.matmul.tile_rows * panel;
     m.weights = m.scores + panel;
+    m.keys = m.weights + kBlockRows * heads_;
     m.entries = reinterpret_cast<uint64_t*>(at + round_up(floats * 4, 64));
     return m;
   }
@@ -232,9 +237,17 @@ class IndexSelect {
   void pack(const Memory& m, int64_t s, int64_t pool, int64_t present) const {
     const char* rows[kPanelWidthMax];
     const char* const base = static_cast<const char*>(p_.keys.pool.data);
-    for (int64_t i = 0; i < isa_.matmul.width; ++i) rows[i] = base + paged_offset(p_.keys, s, pool + std::min(i, present - 1)) * element_;
-    pack_({.rows = rows, .channels = width_, .prefetch = isa_.matmul.width * p_.keys.pool.step(0) * element_, .out = m.packed});
-    LATHE_COUNT(context_, kBytesRead, present * width_ * element_);
+    int64_t prefetch = isa_.matmul.width * p_.keys.pool.step(0) * element_;
+    for (int64_t i = 0; i < isa_.matmul.width; ++i) {
+      const int64_t at = paged_row(p_.keys, s, pool + std::min(i, present - 1));
+      rows[i] = base + at * p_.keys.pool.step(0) * element_;
+      if (!codes_) continue;
+      float* const key = m.keys + std::min(i, present - 1) * width_;
+      if (i < present) read_paged(isa_.row, p_.keys, at, key);
+      rows[i] = reinterpret_cast<const char*>(key), prefetch = 0;
+    }
+    pack_({.rows = rows, .channels = width_, .prefetch = prefetch, .out = m.packed});
+    LATHE_COUNT(context_, kBytesRead, present * paged_row_bytes(p_.keys));
   }
 
   /// Scores of a packed panel for row t: m.scores.
@@ -281,7 +294,8 @@ class IndexSelect {
   const ops::LaunchContext& context_;
   int64_t rows_, heads_, width_, most_, list_;
   PackFn pack_ = nullptr;
-  int64_t element_ = 4;
+  bool codes_ = false;
+  int64_t element_ = 4;  ///< bytes of one in the pool
   float scale_ = 1, head_scale_ = 1;
   int64_t block_ = kBlockRows, pieces_ = 1, piece_pools_ = 0;
   char* partial_ = nullptr;
@@ -294,11 +308,13 @@ void run(const Isa& isa, const void* params, const ops::LaunchContext& context) 
 }  // namespace
 
 void LATHE_KERNEL(index_select_scalar)(const void* params, const ops::LaunchContext& context) {
-  run({kMatmulScalar, kAttentionScalar}, params, context);
+  run({kMatmulScalar, kRowScalar, kAttentionScalar}, params, context);
 }
-void LATHE_KERNEL(index_select_avx2)(const void* params, const ops::LaunchContext& context) { run({kMatmulAvx2, kAttentionAvx2}, params, context); }
+void LATHE_KERNEL(index_select_avx2)(const void* params, const ops::LaunchContext& context) {
+  run({kMatmulAvx2, kRowAvx2, kAttentionAvx2}, params, context);
+}
 void LATHE_KERNEL(index_select_avx512)(const void* params, const ops::LaunchContext& context) {
-  run({kMatmulAvx512, kAttentionAvx512}, params, context);
+  run({kMatmulAvx512, kRowAvx512, kAttentionAvx512}, params, context);
 }
 
 }  // namespace lathe::kernels::cpu

@@ -3,7 +3,7 @@
 // Idea    absorb: per head q times the rows of W^K as they lie (lanes are latent channels); unabsorb: the matrix product of panel.h per head. attend: a row's
 //         keys are a list of pointers into the paged pool, shared by its heads: scores of several heads and keys at a time, softmax in two passes over the
 //         list, then the weighted sum key after key. So bits depend on the row and its selection alone.
-// Limits  latents f32 or bf16. Few rows are also split over heads.
+// Limits  none. Few rows are also split over heads. Keys of codes become floats a tile at a time, once for the scores and once for the sum of a group of heads.
 // Floor   absorb, unabsorb: bytes of kv_b (decode); attend: 4 · keys · H · R over the FMA peak, or the latents' bytes.
 #include "ops/mla.h"
 
@@ -150,25 +150,68 @@ struct RowHeads {
   int worker;
 };
 
+/// A row's keys where they lie, or, of codes, as floats: a tile of them at a time, in the nearest cache.
+class KeyTiles {
+ public:
+  KeyTiles(const Isa& isa, const ops::Paged& latents, int64_t width, int64_t count)
+      : isa_(isa), latents_(latents), width_(width), count_(count), codes_(latents.scales.present()) {
+    size_ = codes_ ? std::clamp<int64_t>(kTileBytes / std::max<int64_t>(width * 4, 1) / 8 * 8, 8, 64) : std::max<int64_t>(count, 1);
+  }
+  int64_t bytes() const { return codes_ ? round_up(size_ * 8, 64) + size_ * width_ * 4 : 0; }
+  int64_t size() const { return size_; }
+
+  /// Keys [begin, begin + size()) of the list, as far as there are; those of codes in `memory`.
+  KeyRows take(const char* const* keys, int64_t begin, void* memory) const {
+    KeyRows out{.rows = keys + begin, .count = std::min(size_, count_ - begin), .bf16 = latents_.pool.dtype == DType::kBF16};
+    if (!codes_) return out;
+    const char** const rows = static_cast<const char**>(memory);
+    float* const floats = reinterpret_cast<float*>(static_cast<char*>(memory) + round_up(size_ * 8, 64));
+    const char* const base = static_cast<const char*>(latents_.pool.data);
+    for (int64_t i = 0; i < out.count; ++i) {
+      if (begin + i + size_ < count_) ask_for(keys[begin + i + size_]);
+      const int64_t at = (keys[begin + i] - base) / latents_.pool.step(0);
+      read_paged(isa_.row, latents_, at, floats + i * width_);
+      rows[i] = reinterpret_cast<const char*>(floats + i * width_);
+    }
+    out.rows = rows;
+    return out;
+  }
+
+ private:
+  static constexpr int64_t kTileBytes = 32 << 10;
+
+  void ask_for(const char* key) const {
+    for (int64_t i = 0; i < width_; i += 64) __builtin_prefetch(key + i);
+  }
+
+  const Isa& isa_;
+  const ops::Paged& latents_;
+  int64_t width_, count_, size_ = 0;
+  bool codes_;
+};
+
 void attend_row(const Isa& isa, const ops::MlaAttendParams& p, const RowHeads& work, const ops::LaunchContext& context) {
   const auto [t, first, heads, worker] = work;
   const int64_t s = sequence_of(p.batch, t), position = position_of(p.batch, s, t), width = p.q.dim(2);
   const int64_t most = key_count(p.selection, t, position), stride = round_up(std::max<int64_t>(most, 1), 16);
-  char* const memory = static_cast<char*>(context.scratch->local(worker, (stride * 8) + heads * stride * 4));
+  const KeyTiles tiles(isa, p.latents, width, most);
+  char* const memory = static_cast<char*>(context.scratch->local(worker, (stride * 8) + heads * stride * 4 + tiles.bytes()));
   if (memory == nullptr) return;
   RowList keys{.paged = p.latents, .s = s, .rows = reinterpret_cast<const char**>(memory)};
   float* const scores = reinterpret_cast<float*>(memory + stride * 8);
+  char* const tile = memory + stride * 8 + heads * stride * 4;
   for_runs(p.selection, t, position, [&](int64_t at, int64_t tokens) { keys.append(at, tokens); });
   const int64_t count = keys.count;
-  const KeyRows rows{.rows = keys.rows, .count = count, .bf16 = p.latents.pool.dtype == DType::kBF16};
-  isa.attention.scores({.q = row(p.q, t, first),
-                        .q_stride = p.q.step(1),
-                        .heads = heads,
-                        .width = width,
-                        .keys = rows,
-                        .scale = p.scale,
-                        .out = scores,
-                        .out_stride = stride});
+  for (int64_t begin = 0; begin < count; begin += tiles.size()) {
+    isa.attention.scores({.q = row(p.q, t, first),
+                          .q_stride = p.q.step(1),
+                          .heads = heads,
+                          .width = width,
+                          .keys = tiles.take(keys.rows, begin, tile),
+                          .scale = p.scale,
+                          .out = scores + begin,
+                          .out_stride = stride});
+  }
   float sums[kHeadsTogether];
   for (int64_t h = 0; h < heads; ++h) {
     const float largest = isa.attention.largest(scores + h * stride, count);
@@ -176,10 +219,18 @@ void attend_row(const Isa& isa, const ops::MlaAttendParams& p, const RowHeads& w
     if (p.row_max.present()) row(p.row_max, t)[first + h] = largest;
     if (p.row_sum.present()) row(p.row_sum, t)[first + h] = sums[h];
   }
-  isa.attention.blend(
-      {.p = scores, .p_stride = stride, .heads = heads, .width = width, .values = rows, .out = row(p.out, t, first), .out_stride = p.out.step(1)});
+  for (int64_t begin = 0; begin == 0 || begin < count; begin += tiles.size()) {
+    isa.attention.blend({.p = scores + begin,
+                         .p_stride = stride,
+                         .heads = heads,
+                         .width = width,
+                         .values = tiles.take(keys.rows, begin, tile),
+                         .out = row(p.out, t, first),
+                         .out_stride = p.out.step(1),
+                         .accumulate = begin > 0});
+  }
   for (int64_t h = 0; count > 0 && h < heads; ++h) isa.attention.scale(row(p.out, t, first + h), width, 1.0f / sums[h]);
-  LATHE_COUNT(context, kBytesRead, count * width * size_of(p.latents.pool) + heads * width * 4);
+  LATHE_COUNT(context, kBytesRead, count * paged_row_bytes(p.latents) + heads * width * 4);
   LATHE_COUNT(context, kBytesWritten, heads * (width * 4 + (p.row_max.present() ? 4 : 0) + (p.row_sum.present() ? 4 : 0)));
   LATHE_COUNT(context, kFlops, heads * count * 4 * width);
   LATHE_COUNT(context, kExponentials, heads * count);

@@ -3,7 +3,7 @@
 // Idea    per sequence and head, the context goes by in tiles of kTile positions. The latents of a tile that some row of the step attends to are brought
 //         together and multiplied by the head's rows of kv_b once (panel.h); then every row takes its keys of the tile: scores, and a running softmax
 //         (maximum, sum, output) over tiles. Tiles lie at fixed positions, so bits depend on the row and its selection alone.
-// Limits  latents f32 or bf16.
+// Limits  latents of codes are multiplied as floats: in BF16 they would be rounded with their scales.
 // Floor   2 · keys · H · R · (nope + value) once per sequence and step, and 2 · pairs · H · (nope + value), over the peaks.
 #include <cmath>
 #include <limits>
@@ -48,7 +48,7 @@ class ExpandedHead {
         value_(p.kv_b.value),
         width_(p.kv_b.matrix.cols()),
         matrix_(tensor::slice_matrix(p.kv_b.matrix, {h * (nope_ + value_), (h + 1) * (nope_ + value_)}, {0, width_})),
-        source_(isa.level, matrix_, p.compute, 0) {
+        source_(isa.level, matrix_, p.latents.scales.present() ? ops::Compute::kF32 : p.compute, 0) {
     const int64_t head = round_up(nope_ + value_, source_.width()), run = round_up(PanelRun::bytes(source_, kTile, 1), 64);
     const int64_t latents = round_up(kTile * row_stride(width_, source_.format()), 64);
     const int64_t state = value_ + 2;
@@ -130,16 +130,13 @@ class ExpandedHead {
     const int64_t stride = row_stride(width_, format);
     for (int64_t i = 0; i < kTile; ++i) {
       if (slot_[i] < 0) continue;
-      const int64_t from = paged_offset(p_.latents, s_, tile + i);
-      const float* latent = latent_row_;
-      if (p_.latents.pool.dtype == DType::kF32) {
-        latent = p_.latents.pool.f32() + from;
-      } else {
-        isa_.row.from_bf16(p_.latents.pool.bf16() + from, width_, latent_row_);
-      }
+      const int64_t from = paged_row(p_.latents, s_, tile + i);
+      const bool floats = p_.latents.pool.dtype == DType::kF32;
+      const float* const latent = floats ? p_.latents.pool.f32() + from * p_.latents.pool.step(0) : latent_row_;
+      if (!floats) read_paged(isa_.row, p_.latents, from, latent_row_);
       convert_row(*isa_.level.base, format, latent, width_, latents_ + slot_[i] * stride);
     }
-    LATHE_COUNT(context_, kBytesRead, wanted * width_ * size_of(p_.latents.pool));
+    LATHE_COUNT(context_, kBytesRead, wanted * paged_row_bytes(p_.latents));
     PanelRun run(source_, context_, run_memory_, kTile);
     const Rows x{.data = latents_, .stride = stride};
     for (int64_t panel = 0; panel < source_.panels(); ++panel) {

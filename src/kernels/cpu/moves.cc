@@ -1,4 +1,4 @@
-// embed, gather_rows and write_latents, all levels: copies of rows with a change of dtype.
+// embed, gather_rows and write_latents, all levels: copies of rows with a change of dtype, or made into codes.
 //
 // Floor   bytes of the rows in and out.
 #include "kernels/cpu/batch_rows.h"
@@ -60,15 +60,11 @@ void write_latents(const Isa& isa, const ops::WriteLatentsParams& p, const ops::
   LATHE_COUNT(context, kBytesRead, (2 * p.batch.sequences() + 1) * 4);
   for_pieces(context, p.x.dim(0), width, [&](int64_t begin, int64_t end, int) {
     for (int64_t t = begin; t < end; ++t) {
-      const int64_t s = sequence_of(p.batch, t), to = paged_offset(p.pool, s, position_of(p.batch, s, t));
-      if (p.pool.pool.dtype == DType::kF32) {
-        std::memcpy(p.pool.pool.f32() + to, row(p.x, t), static_cast<size_t>(width) * 4);
-      } else {
-        isa.matmul.to_bf16(row(p.x, t), width, p.pool.pool.bf16() + to);
-      }
+      const int64_t s = sequence_of(p.batch, t);
+      write_paged(isa.row, isa.matmul, p.pool, paged_row(p.pool, s, position_of(p.batch, s, t)), row(p.x, t));
     }
     LATHE_COUNT(context, kBytesRead, (end - begin) * width * 4);
-    LATHE_COUNT(context, kBytesWritten, (end - begin) * width * size_of(p.pool.pool));
+    LATHE_COUNT(context, kBytesWritten, (end - begin) * paged_row_bytes(p.pool));
   });
 }
 

@@ -1,5 +1,7 @@
 // Norms, elementwise functions and hyper-connections, for every level (row_isa.h). Included once per level by row_<level>.cc, after simd.h.
 
+#include "kernels/cpu/row_codes.inl"
+
 namespace lathe::kernels::cpu::LATHE_ISA {
 namespace {
 
@@ -176,6 +178,8 @@ constexpr RowIsa row_level() {
   isa.add = add_rows;
   isa.sum_of_squares = sum_of_squares;
   isa.from_bf16 = from_bf16;
+  isa.from_codes = from_codes;
+  isa.to_codes = to_codes;
   isa.combine = combine;
   isa.spread = spread;
   isa.mhc = mhc;

@@ -30,6 +30,9 @@ struct RowIsa {
   void (*add)(const float* a, const float* b, int64_t count, float* out) = nullptr;
   float (*sum_of_squares)(const float* x, int64_t count) = nullptr;
   void (*from_bf16)(const uint16_t* x, int64_t count, float* out) = nullptr;
+  /// 8-bit codes (INT8, or E4M3 if `f8`) with a scale for each 128 of them, by tensor/quantised.h.
+  void (*from_codes)(const void* codes, bool f8, const float* scales, int64_t count, float* out) = nullptr;
+  void (*to_codes)(const float* x, int64_t count, bool f8, void* codes, float* scales) = nullptr;
   /// out = Σ_s weights[s] · rows[s].
   void (*combine)(const float* const* rows, const float* weights, int64_t streams, int64_t count, float* out) = nullptr;
   /// out[b] = post[b] · y + Σ_a comb[a · S + b] · rows[a]; out[b] may be rows[b].

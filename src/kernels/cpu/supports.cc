@@ -90,13 +90,10 @@ bool supports_mhc_in(const void* params) { return static_cast<const ops::MhcInPa
 bool supports_mhc_out(const void* params) { return static_cast<const ops::MhcOutParams*>(params)->streams.dim(1) <= kStreamsMax; }
 bool supports_stream_mean(const void* params) { return static_cast<const ops::StreamMeanParams*>(params)->streams.dim(1) <= kStreamsMax; }
 
-bool supports_write_latents(const void* params) { return !static_cast<const ops::WriteLatentsParams*>(params)->pool.scales.present(); }
-bool supports_index_select(const void* params) { return !static_cast<const ops::IndexSelectParams*>(params)->keys.scales.present(); }
-bool supports_attend(const void* params) { return !static_cast<const ops::MlaAttendParams*>(params)->latents.scales.present(); }
 /// Pointers to the rows of a pool stand on the stack.
 bool supports_index_keys(const void* params) {
   const auto& p = *static_cast<const ops::IndexKeysParams*>(params);
-  return p.ape.dim(0) <= 64 && !p.keys.scales.present();
+  return p.ape.dim(0) <= 64;
 }
 
 bool supports_absorb(const void* params) {
@@ -109,7 +106,7 @@ bool supports_unabsorb(const void* params) {
 }
 bool supports_expanded(const void* params) {
   const auto& p = *static_cast<const ops::MlaExpandedParams*>(params);
-  return readable_latent(p.kv_b.matrix, p.compute) && !p.latents.scales.present();
+  return readable_latent(p.kv_b.matrix, p.compute);
 }
 bool supports_unabsorb_pairs(const void* params) {
   const auto& p = *static_cast<const ops::MlaUnabsorbParams*>(params);
@@ -117,7 +114,7 @@ bool supports_unabsorb_pairs(const void* params) {
 }
 bool supports_expanded_pairs(const void* params) {
   const auto& p = *static_cast<const ops::MlaExpandedParams*>(params);
-  return p.compute == ops::Compute::kBF16 && pairs_possible(p.kv_b.matrix) && supports_expanded(params);
+  return p.compute == ops::Compute::kBF16 && pairs_possible(p.kv_b.matrix) && !p.latents.scales.present() && supports_expanded(params);
 }
 
 }  // namespace lathe::kernels::cpu
