@@ -150,51 +150,53 @@ struct RowHeads {
   int worker;
 };
 
-/// A row's keys where they lie, or, of codes, as floats: a tile of them at a time, in the nearest cache.
+/// A row's keys where they lie; or as floats, where many heads read them or they are codes: all, or a tile of them at a time in the nearest cache.
 class KeyTiles {
  public:
-  KeyTiles(const Isa& isa, const ops::Paged& latents, int64_t width, int64_t count)
-      : isa_(isa), latents_(latents), width_(width), count_(count), codes_(latents.scales.present()) {
-    size_ = codes_ ? std::clamp<int64_t>(kTileBytes / std::max<int64_t>(width * 4, 1) / 8 * 8, 8, 64) : std::max<int64_t>(count, 1);
+  KeyTiles(const Isa& isa, const ops::Paged& latents, int64_t heads, int64_t count)
+      : isa_(isa), latents_(latents), width_(latents.pool.dim(1)), count_(count), size_(std::max<int64_t>(count, 1)) {
+    widened_ = latents.scales.present() || (latents.pool.dtype == DType::kBF16 && heads >= kManyHeads);
+    if (widened_ && count * width_ * 4 > kAllBytes) size_ = std::max<int64_t>(kTileBytes / (width_ * 4) / 8 * 8, 8);
   }
-  int64_t bytes() const { return codes_ ? round_up(size_ * 8, 64) + size_ * width_ * 4 : 0; }
+  int64_t bytes() const { return widened_ ? round_up(size_ * 8, 64) + size_ * width_ * 4 : 0; }
   int64_t size() const { return size_; }
 
-  /// Keys [begin, begin + size()) of the list, as far as there are; those of codes in `memory`.
+  /// Keys [begin, begin + size()) of the list, as far as there are; widened ones in `memory`.
   KeyRows take(const char* const* keys, int64_t begin, void* memory) const {
     KeyRows out{.rows = keys + begin, .count = std::min(size_, count_ - begin), .bf16 = latents_.pool.dtype == DType::kBF16};
-    if (!codes_) return out;
+    if (!widened_) return out;
     const char** const rows = static_cast<const char**>(memory);
     float* const floats = reinterpret_cast<float*>(static_cast<char*>(memory) + round_up(size_ * 8, 64));
     const char* const base = static_cast<const char*>(latents_.pool.data);
+    const int64_t row_bytes = latents_.pool.step(0) * size_of(latents_.pool);
     for (int64_t i = 0; i < out.count; ++i) {
-      if (begin + i + size_ < count_) ask_for(keys[begin + i + size_]);
-      const int64_t at = (keys[begin + i] - base) / latents_.pool.step(0);
+      if (begin + i + kAhead < count_) ask_for(keys[begin + i + kAhead]);
+      const int64_t at = (keys[begin + i] - base) / row_bytes;
       read_paged(isa_.row, latents_, at, floats + i * width_);
       rows[i] = reinterpret_cast<const char*>(floats + i * width_);
     }
-    out.rows = rows;
+    out.rows = rows, out.bf16 = false;
     return out;
   }
 
  private:
-  static constexpr int64_t kTileBytes = 32 << 10;
+  static constexpr int64_t kTileBytes = 32 << 10, kAllBytes = 256 << 10, kAhead = 16, kManyHeads = 8;
 
   void ask_for(const char* key) const {
-    for (int64_t i = 0; i < width_; i += 64) __builtin_prefetch(key + i);
+    for (int64_t i = 0; i < width_ * size_of(latents_.pool); i += 64) __builtin_prefetch(key + i);
   }
 
   const Isa& isa_;
   const ops::Paged& latents_;
-  int64_t width_, count_, size_ = 0;
-  bool codes_;
+  int64_t width_, count_, size_;
+  bool widened_ = false;
 };
 
 void attend_row(const Isa& isa, const ops::MlaAttendParams& p, const RowHeads& work, const ops::LaunchContext& context) {
   const auto [t, first, heads, worker] = work;
   const int64_t s = sequence_of(p.batch, t), position = position_of(p.batch, s, t), width = p.q.dim(2);
   const int64_t most = key_count(p.selection, t, position), stride = round_up(std::max<int64_t>(most, 1), 16);
-  const KeyTiles tiles(isa, p.latents, width, most);
+  const KeyTiles tiles(isa, p.latents, heads, most);
   char* const memory = static_cast<char*>(context.scratch->local(worker, (stride * 8) + heads * stride * 4 + tiles.bytes()));
   if (memory == nullptr) return;
   RowList keys{.paged = p.latents, .s = s, .rows = reinterpret_cast<const char**>(memory)};
@@ -202,12 +204,14 @@ void attend_row(const Isa& isa, const ops::MlaAttendParams& p, const RowHeads& w
   char* const tile = memory + stride * 8 + heads * stride * 4;
   for_runs(p.selection, t, position, [&](int64_t at, int64_t tokens) { keys.append(at, tokens); });
   const int64_t count = keys.count;
+  KeyRows some = tiles.take(keys.rows, 0, tile);
   for (int64_t begin = 0; begin < count; begin += tiles.size()) {
+    if (begin > 0) some = tiles.take(keys.rows, begin, tile);
     isa.attention.scores({.q = row(p.q, t, first),
                           .q_stride = p.q.step(1),
                           .heads = heads,
                           .width = width,
-                          .keys = tiles.take(keys.rows, begin, tile),
+                          .keys = some,
                           .scale = p.scale,
                           .out = scores + begin,
                           .out_stride = stride});
@@ -220,11 +224,12 @@ void attend_row(const Isa& isa, const ops::MlaAttendParams& p, const RowHeads& w
     if (p.row_sum.present()) row(p.row_sum, t)[first + h] = sums[h];
   }
   for (int64_t begin = 0; begin == 0 || begin < count; begin += tiles.size()) {
+    if (tiles.size() < count) some = tiles.take(keys.rows, begin, tile);
     isa.attention.blend({.p = scores + begin,
                          .p_stride = stride,
                          .heads = heads,
                          .width = width,
-                         .values = tiles.take(keys.rows, begin, tile),
+                         .values = some,
                          .out = row(p.out, t, first),
                          .out_stride = p.out.step(1),
                          .accumulate = begin > 0});
