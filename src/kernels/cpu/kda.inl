@@ -180,7 +180,7 @@ LATHE_INLINE void guess_block(const StateArgs& args, int64_t column, int64_t beg
   for (int i = 0; i < kVectors; ++i) guess[i] = load(sums + i * kLanes);
   for (int64_t c = begin; c < end; ++c) {
     const Vf e = set1(now.loss[c]), kc = set1(now.k[c]);
-    if (kWhole) ask_ahead<kFormat, kVectors>(from, c * stride + column);
+    if (kWhole && kLanes < 16) ask_ahead<kFormat, kVectors>(from, c * stride + column);  // whole rows are followed without
 #pragma GCC unroll 8
     for (int i = 0; i < kVectors; ++i) {
       const Vf s = load_state<kFormat, kWhole>(from, c * stride + column + i * kLanes, zero(), left - i * kLanes);
