@@ -27,6 +27,7 @@
 #include "evaluate/bench_rival.h"
 #include "evaluate/eval_sets.h"
 #include "text/tokenizer.h"
+#include "evaluate/peer_products.h"
 
 namespace lathe::apps {
 namespace {
@@ -299,17 +300,45 @@ std::vector<std::string> engine_flags(const config::Settings& settings) {
   return out;
 }
 
+/// Products alone, in this process.
+Result<int> bench_onednn(const config::Settings& settings, const BenchOptions& options) {
+  const Circumstances where;
+  LATHE_TRY(const engine::EngineOptions engine, engine_options(settings));
+  evaluate::PeerProductsOptions bench{.module = program_directory() + "/lathe_onednn.so",
+                                      .cpu = engine.cpu,
+                                      .pairs = {.pairs = static_cast<int>(options.pairs), .seed = static_cast<uint64_t>(options.seed)}};
+  if (bench.cpu.threads == 0) bench.cpu.threads = base::default_thread_count();
+  LATHE_TRY(bench.tokens, split_integers("--tokens", options.products_tokens, 1));
+  evaluate::Roofs roofs(bench.cpu.threads);
+  Stages stages({.quiet = options.json});
+  LATHE_TRY(const auto peers, evaluate::bench_peer_products(bench, roofs, [&](int done, int total) { stages.show("products", done, total); }));
+  stages.finish();
+  if (!options.json) {
+    print(where.line(roofs.threads()) + roofs_line(roofs) + evaluate::peer_page(peers));
+    return 0;
+  }
+  Json report = where.report("onednn", settings);
+  report.set("roofs", roofs.json());
+  append(report, evaluate::peer_json(peers));
+  print(report.dump({.key_separator = ": ", .indent = 1}) + "\n");
+  return 0;
+}
+
 Result<void> check_rival_flags(const BenchOptions& options) {
   const bool programs = !options.llama_bench.empty() || !options.gguf.empty() || !options.rival_arguments.empty();
+  if (options.onednn && (programs || !options.server.empty()))
+    return err(Code::kInvalidArgument, "--onednn compares products alone: expected it without --server, --llama-bench, --gguf and --rival-args");
+  if (options.onednn) return {};
   if (!options.server.empty() && programs)
     return err(Code::kInvalidArgument, "--server is a rival that runs already: expected it without --llama-bench, --gguf and --rival-args");
   if (options.server.empty() && (options.llama_bench.empty() || options.gguf.empty()))
-    return err(Code::kInvalidArgument, "bench rival needs a rival: expected --server, or --llama-bench and --gguf");
+    return err(Code::kInvalidArgument, "bench rival needs a rival: expected --server, --onednn, or --llama-bench and --gguf");
   return {};
 }
 
 Result<int> bench_rival_verb(const config::Settings& settings, const BenchOptions& options) {
   LATHE_TRY_VOID(check_rival_flags(options));
+  if (options.onednn) return bench_onednn(settings, options);
   const Circumstances where;
   LATHE_TRY(const engine::EngineOptions engine, engine_options(settings));
   LATHE_TRY(const backend::ThreadChoice threads, backend::choose_threads(engine.cpu));

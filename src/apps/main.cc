@@ -280,6 +280,8 @@ void add_bench(CLI::App& app, CommandLine& line) {
                    "Or a llama-server that runs already, with the same weights, as many threads, a slot for each sequence (-np) and no other work: "
                    "http://127.0.0.1:8080.")
       ->type_name("URL");
+  rival->add_flag("--onednn", bench.onednn, "Or oneDNN, products alone: matrices of the published model.");
+  rival->add_option("--tokens", bench.products_tokens, "Rows of those products.")->type_name("N,N,…");
   rival->add_option("--rival-args", bench.rival_arguments, "More flags for it, as one word: '-fa 1'.")->type_name("FLAGS")->default_str("");
   add_lengths(rival);
   add_pairs(rival);

@@ -250,12 +250,6 @@ std::string directory_of(const std::string& path) {
   return slash == std::string::npos ? "." : path.substr(0, slash);
 }
 
-std::string program_directory() {
-  char buffer[4096];
-  const ssize_t length = ::readlink("/proc/self/exe", buffer, sizeof(buffer) - 1);
-  return length <= 0 ? "." : directory_of(std::string(buffer, static_cast<size_t>(length)));
-}
-
 }  // namespace
 
 const config::SettingRegistry& registry() {
@@ -268,6 +262,12 @@ const config::SettingRegistry& registry() {
     return r;
   }();
   return kRegistry;
+}
+
+std::string program_directory() {
+  char buffer[4096];
+  const ssize_t length = ::readlink("/proc/self/exe", buffer, sizeof(buffer) - 1);
+  return length <= 0 ? "." : directory_of(std::string(buffer, static_cast<size_t>(length)));
 }
 
 std::vector<std::string> split_list(const std::string& text) {

@@ -29,6 +29,8 @@ std::vector<std::string> split_list(const std::string& text);
 /// "3,1,2" as numbers. Errors: invalid_argument naming the flag, for what is no integer or less than `least` (INT64_MIN: any).
 Result<std::vector<int64_t>> split_integers(const char* flag, const std::string& text, int64_t least);
 
+/// Folder of the running program.
+std::string program_directory();
 /// Directory of the built-in model: $LATHE_BUILTIN, else beside the program, else the source tree it was built from.
 Result<std::string> builtin_model();
 /// Folder of the evaluation sets that belong to it: $LATHE_EVAL_SETS, else beside the program, else in the source tree.

@@ -64,10 +64,13 @@ std::string switch_with_value(const CLI::App& app, const std::vector<std::string
   return "";
 }
 
-/// Words that no verb takes, as they were typed.
-std::string unexpected(const CLI::App& verb, const std::string& said) {
-  const std::string words = said.substr(said.find(": ") + 2);
-  return fmt::format("{} has no {} '{}'", verb.get_name(), words.starts_with('-') ? "flag" : "place for", words);
+/// The first word that the verb does not take, as it was typed. The library says all of them, with blanks between, in an order of its own.
+std::string unexpected(const CLI::App& verb, const std::string& said, const std::vector<std::string>& arguments) {
+  const std::string words = " " + said.substr(said.find(": ") + 2) + " ";
+  const auto first =
+      std::find_if(arguments.begin(), arguments.end(), [&](const std::string& word) { return words.find(" " + word + " ") != std::string::npos; });
+  const std::string word = first == arguments.end() ? said : base::one_line(*first);
+  return fmt::format("{} has no {} '{}'", verb.get_name(), word.starts_with('-') ? "flag" : "place for", word);
 }
 
 }  // namespace
@@ -146,7 +149,7 @@ std::string usage_message(const CLI::App& app, const CLI::Error& error, const st
     const CLI::Option* const option = last.get_option_no_throw(said.substr(0, name));
     return option == nullptr ? said : typed_name(*option, arguments) + " " + said.substr(name + 2);
   }
-  if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::ExtrasError)) return unexpected(last, said);
+  if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::ExtrasError)) return unexpected(last, said, arguments);
   // The library only says that a verb is missing, whatever stands in its place.
   const bool verb_missing = error.get_exit_code() == static_cast<int>(CLI::ExitCodes::RequiredError) && last.get_require_subcommand_min() > 0;
   if (!verb_missing) return said;

@@ -53,6 +53,7 @@ class BadInput(clilib.Case):
         self.refuse(USAGE, ["--weights is 'int4'", "int8, fp8, bf16"], "quantize", "--weights", "int4", "a", "b")
         self.refuse(USAGE, ["--temp or --temperature", "2 times"], "run", "-p", "hi", "--temp", "1", "--temperature", "0")
         self.refuse(USAGE, ["run has no flag '--frobnicate'"], "run", "--frobnicate")
+        self.refuse(USAGE, ["run has no flag '--frobnicate'"], "run", "--frobnicate", "3", "--other")
         self.refuse(USAGE, ["inspect has no place for 'b'"], "inspect", "a", "b")
         self.refuse(USAGE, ["99999999", "expected 1 to"], "bench", "model", "--prompt", "99999999")
 

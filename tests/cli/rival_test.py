@@ -138,6 +138,26 @@ class RivalServer(clilib.Case):
         self.refuse(FAILURE, ["/props", "n_ctx"], "--server", self.url, *self.SMALL, "--batch", "1")
 
 
+class RivalProducts(clilib.Case):
+    def test_onednn(self):
+        if not os.path.exists(os.path.join(os.path.dirname(self.lathe.program), "lathe_onednn.so")):
+            done = self.lathe.run("bench", "rival", "--onednn")
+            self.assertEqual((done.returncode, done.stdout), (FAILURE, b""), done.stderr)
+            self.assertIn(b"libdnnl-dev", done.stderr)
+            self.skipTest("this build has no module of oneDNN")
+        report = self.lathe.json("bench", "rival", "--onednn", "--tokens", "1,3", "--pairs", "2", "-t", "1", "--json")
+        self.assertTrue(report["a"].startswith("oneDNN "), report["a"])
+        self.assertEqual([p["name"] for p in report["products"][::2]], [f"{kind} {size}" for kind in ("int8", "bf16") for size in ("8192x4096", "4096x8192", "24576x4096")])
+        for product in report["products"]:
+            self.assertTrue(len(product["a_seconds"]) == len(product["b_seconds"]) == 2 and min(product["a_seconds"] + product["b_seconds"]) > 0, product)
+            self.assertTrue(product["interval"][0] <= product["ratio"] <= product["interval"][1], product)
+
+    def test_alone(self):
+        done = self.lathe.run("bench", "rival", "--onednn", "--server", "http://127.0.0.1:1")
+        self.assertEqual((done.returncode, done.stdout), (USAGE, b""), done.stderr)
+        self.assertIn(b"--onednn", done.stderr)
+
+
 class Rival(clilib.Case):
     SMALL = ["--prompt", "8,16", "--decode-context", "8", "--samples", "1", "--pairs", "2", "-t", "1"]
 
