@@ -1,36 +1,19 @@
 #include "engine/sampler.h"
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cmath>
 #include <limits>
 
+#include "base/check.h"
 #include "base/limits.h"
 #include "tensor/argmax.h"
+#include "tensor/token_weights.h"
 
 namespace lathe::engine {
 namespace {
 
 constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
-constexpr double kWeightOne = 0x1p44;  // weight of the most likely token; sums over 2^19 ids stay below 2^63
-
-constexpr int kTerms = 12;  // the 13th is below 2^-52
-constexpr auto kInverseFactorials = [] {
-  std::array<double, kTerms + 1> out{};
-  double factorial = 1;
-  for (int i = 0; i <= kTerms; ++i) {
-    factorial *= i == 0 ? 1 : i;
-    out[static_cast<size_t>(i)] = 1 / factorial;
-  }
-  return out;
-}();
-
-/// exp(x) for x ≤ 0 as an integer, to the nearest of kWeightOne.
-uint64_t weight_of(float x) {
-  constexpr double kShift = 0x1p52;
-  return std::bit_cast<uint64_t>(static_cast<double>(sampling_exp(x)) * kWeightOne + kShift) - std::bit_cast<uint64_t>(kShift);
-}
 
 using base::kLimits;
 using Wide = unsigned __int128;
@@ -75,19 +58,6 @@ uint64_t random_bits(uint64_t seed, uint64_t position, uint64_t draw) {
   return state;
 }
 
-float sampling_exp(float x) {
-  // exp(x) = 2^k · e^r, |r| ≤ 0.35, without branches, calls or divisions: a row has as many values as the vocabulary has ids.
-  constexpr double kShift = 0x1.8p52;  // what is added to it is rounded to an integer, in its low bits
-  const double y = static_cast<double>(x) * 1.4426950408889634;
-  const double shifted = y + kShift;
-  const double r = (y - (shifted - kShift)) * 0.6931471805599453;
-  double sum = kInverseFactorials[kTerms];
-  for (int i = kTerms - 1; i >= 0; --i) sum = sum * r + kInverseFactorials[static_cast<size_t>(i)];
-  const uint64_t exponent = (std::bit_cast<uint64_t>(shifted) - std::bit_cast<uint64_t>(kShift) + 1023) << 52;
-  const auto value = static_cast<float>(sum * std::bit_cast<double>(exponent));
-  return x > -80.0f ? value : 0.0f;  // weights below 2^-45 of the maximum round to 0 long before
-}
-
 Result<void> Sampler::adjust(std::span<const LogitRange> ranges, const SampleCall& call) {
   const SamplingParams& params = call.params;
   const TokenCounts& counts = call.counts;
@@ -122,83 +92,93 @@ Result<void> Sampler::adjust(std::span<const LogitRange> ranges, const SampleCal
   return {};
 }
 
-void Sampler::filter(const SamplingParams& params) {
+Sampler::Cut Sampler::find_cut(const SamplingParams& params) {
   const auto before = [](const Candidate& a, const Candidate& b) { return a.x > b.x || (a.x == b.x && a.id < b.id); };
+  // The least likely token of all is the cut that keeps everything.
+  Cut cut{.x = kMinusInfinity, .id = std::numeric_limits<TokenId>::max(), .least = 1};
+  if (params.min_p > 0.0) cut.least = static_cast<uint64_t>(std::ceil(params.min_p * tensor::kTokenWeightOne));  // the greatest has 2^44: it stays
+  if (params.top_k <= 0 && params.top_p >= 1.0) return cut;
+  candidates_.clear();
+  for (size_t id = 0; id < x_.size(); ++id) {
+    if (weights_[id] > 0) candidates_.push_back({x_[id], static_cast<TokenId>(id), weights_[id]});
+  }
+  const auto begin = candidates_.begin();
   if (params.top_k > 0 && static_cast<size_t>(params.top_k) < candidates_.size()) {
-    std::nth_element(candidates_.begin(), candidates_.begin() + params.top_k, candidates_.end(), before);
+    std::nth_element(begin, begin + params.top_k - 1, candidates_.end(), before);
     candidates_.resize(static_cast<size_t>(params.top_k));
   }
+  size_t last = candidates_.size();
   if (params.top_p < 1.0) {
-    std::sort(candidates_.begin(), candidates_.end(), before);
+    // The shortest beginning of the order that weighs enough: halves of what is undecided, so that nothing is ever sorted as a whole.
     Wide total = 0;
     for (const Candidate& candidate : candidates_) total += candidate.weight;
     const Wide goal = static_cast<Wide>(std::nearbyint(params.top_p * 0x1p32)) * total;
-    Wide running = 0;
-    size_t kept = 0;
-    while (kept < candidates_.size()) {
-      running += candidates_[kept++].weight;
-      if ((running << 32) >= goal) break;
+    size_t first = 0;
+    for (Wide running = 0; last - first > 1;) {
+      const size_t middle = first + (last - first) / 2;
+      const auto at = [&](size_t i) { return begin + static_cast<ptrdiff_t>(i); };
+      std::nth_element(at(first), at(middle), at(last), before);
+      Wide half = running;
+      for (size_t i = first; i < middle; ++i) half += candidates_[i].weight;
+      if ((half << 32) >= goal) {
+        last = middle;
+      } else {
+        running = half, first = middle;
+      }
     }
-    candidates_.resize(kept);
   }
-  if (params.min_p > 0.0) {
-    const auto floor = static_cast<uint64_t>(std::ceil(params.min_p * kWeightOne));
-    std::erase_if(candidates_, [&](const Candidate& candidate) { return candidate.weight < floor; });  // the maximum has exactly 2^44: it stays
+  const Candidate& kept = *std::max_element(begin, begin + static_cast<ptrdiff_t>(last), before);
+  return {.x = kept.x, .id = kept.id, .least = cut.least};
+}
+
+TokenId Sampler::draw(const Cut& cut, uint64_t random) {
+  uint64_t total = 0;
+  for (size_t id = 0; id < x_.size(); ++id) {  // what is not kept weighs nothing; without branches, which nobody could foresee
+    const float x = x_[id];
+    const auto in = static_cast<uint64_t>((weights_[id] >= cut.least) & ((x > cut.x) | ((x == cut.x) & (static_cast<TokenId>(id) <= cut.id))));
+    weights_[id] &= ~in + 1;
+    total += weights_[id];
   }
+  const auto target = static_cast<uint64_t>((static_cast<Wide>(random) * total) >> 64);
+  uint64_t running = 0;
+  for (size_t id = 0; id < x_.size(); ++id) {
+    running += weights_[id];
+    if (running > target) return static_cast<TokenId>(id);
+  }
+  LATHE_CHECK(false, "{} of {} is beyond every token", target, total);
+}
+
+double Sampler::logprob(std::span<const LogitRange> ranges, TokenId token) const {
+  float most = kMinusInfinity, chosen = 0;
+  const auto valid = [&](const LogitRange& range) {
+    const int64_t count = std::clamp<int64_t>(vocabulary_ - range.first, 0, static_cast<int64_t>(range.values.size()));
+    return range.values.first(static_cast<size_t>(count));
+  };
+  for (const LogitRange& range : ranges) {
+    const std::span<const float> values = valid(range);
+    if (const int64_t best = tensor::argmax(values); best >= 0) most = std::max(most, values[static_cast<size_t>(best)]);
+    const int64_t at = token - range.first;
+    if (at >= 0 && at < static_cast<int64_t>(values.size())) chosen = values[static_cast<size_t>(at)];
+  }
+  uint64_t sum = 0;
+  for (const LogitRange& range : ranges) sum += tensor::token_weight_sum(valid(range), most);
+  return static_cast<double>(chosen) - static_cast<double>(most) - std::log(static_cast<double>(sum) / tensor::kTokenWeightOne);
 }
 
 Result<Sample> Sampler::sample(std::span<const LogitRange> ranges, const SampleCall& call) {
   const SamplingParams& params = call.params;
-  const int64_t position = call.position;
   LATHE_TRY_VOID(adjust(ranges, call));
   const int64_t best = tensor::argmax(x_);  // the first of equals: lowest id
   if (best < 0 || x_[static_cast<size_t>(best)] == kMinusInfinity) {
-    return err(Code::kFailedPrecondition, "no token is allowed at position {}", position);
+    return err(Code::kFailedPrecondition, "no token is allowed at position {}", call.position);
   }
   Sample chosen{.token = static_cast<TokenId>(best)};
   if (params.temperature > 0.0) {
-    const float maximum = x_[static_cast<size_t>(best)];
-    candidates_.clear();
-    candidates_.reserve(x_.size());
-    for (size_t id = 0; id < x_.size(); ++id) {
-      const uint64_t weight = weight_of(x_[id] - maximum);
-      if (weight > 0) candidates_.push_back({x_[id], static_cast<TokenId>(id), weight});
-    }
-    filter(params);
-    if (params.top_k > 0 || params.top_p < 1.0) {  // else nothing has left the order of ids
-      std::sort(candidates_.begin(), candidates_.end(), [](const Candidate& a, const Candidate& b) { return a.id < b.id; });
-    }
-    uint64_t total = 0;
-    for (const Candidate& candidate : candidates_) total += candidate.weight;
-    const auto target = static_cast<uint64_t>((static_cast<Wide>(random_bits(params.seed, static_cast<uint64_t>(position), 0)) * total) >> 64);
-    uint64_t running = 0;
-    for (const Candidate& candidate : candidates_) {
-      running += candidate.weight;
-      if (running > target) {
-        chosen.token = candidate.id;
-        break;
-      }
-    }
+    weights_.resize(x_.size());
+    tensor::token_weights(x_, x_[static_cast<size_t>(best)], weights_);
+    chosen.token = draw(find_cut(params), random_bits(params.seed, static_cast<uint64_t>(call.position), 0));
   }
-  if (!call.logprob) return chosen;
-  float raw_maximum = kMinusInfinity;
-  float raw_chosen = 0;
-  for (const LogitRange& range : ranges) {
-    for (size_t i = 0; i < range.values.size(); ++i) {
-      const int64_t id = range.first + static_cast<int64_t>(i);
-      if (id >= vocabulary_) continue;
-      raw_maximum = std::max(raw_maximum, range.values[i]);
-      if (id == chosen.token) raw_chosen = range.values[i];
-    }
-  }
-  uint64_t sum = 0;
-  for (const LogitRange& range : ranges) {
-    for (size_t i = 0; i < range.values.size(); ++i) {
-      if (range.first + static_cast<int64_t>(i) >= vocabulary_) continue;
-      sum += weight_of(range.values[i] - raw_maximum);
-    }
-  }
-  chosen.logprob = static_cast<double>(raw_chosen) - static_cast<double>(raw_maximum) - std::log(static_cast<double>(sum) / kWeightOne);
+  if (call.logprob) chosen.logprob = logprob(ranges, chosen.token);
   return chosen;
 }
 

@@ -35,7 +35,7 @@ struct LogitRange {
 
 struct Sample {
   TokenId token = -1;
-  double logprob = 0;  ///< of the token, in the distribution after padding mask only (temperature 1, no penalties)
+  double logprob = 0;  ///< of the token, in the distribution after padding mask only (temperature 1, no penalties); 0 unless asked for
 };
 
 /// Counts of ids that penalties look at.
@@ -58,7 +58,7 @@ struct SampleCall {
   const TokenCounts& counts;
   int64_t position = 0;               ///< number of the token in the answer
   std::span<const TokenId> banned{};  ///< never drawn
-  bool logprob = true;                ///< wanted
+  bool logprob = true;                ///< wanted: another pass over the vocabulary
 };
 
 /// Draws one token.
@@ -78,18 +78,24 @@ class Sampler {
     TokenId id;
     uint64_t weight;
   };
+  /// Where the order of tokens (x descending, id ascending) is cut: this one is kept, what comes behind it and what weighs less than `least` is not.
+  struct Cut {
+    float x;
+    TokenId id;
+    uint64_t least;
+  };
   Result<void> adjust(std::span<const LogitRange> ranges, const SampleCall& call);
-  void filter(const SamplingParams& params);
+  Cut find_cut(const SamplingParams& params);
+  TokenId draw(const Cut& cut, uint64_t random);
+  double logprob(std::span<const LogitRange> ranges, TokenId token) const;
 
   int64_t vocabulary_;
   std::vector<float> x_;  // kept between calls: steady state allocates nothing
+  std::vector<uint64_t> weights_;
   std::vector<Candidate> candidates_;
 };
 
 /// 64 random bits for one decision.
 uint64_t random_bits(uint64_t seed, uint64_t position, uint64_t draw);
-
-/// exp(x) for x ≤ 0 as the sampler defines it: computed in double by fixed operations and rounded once, the same bits on every machine.
-float sampling_exp(float x);
 
 }  // namespace lathe::engine

@@ -3,8 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <random>
+
+#include "tensor/token_weights.h"
 
 namespace lathe::engine {
 namespace {
@@ -57,6 +60,60 @@ TEST(Sampler, NoCutOfTheVocabularyChangesAToken) {
   }
 }
 
+/// The definition, by sorting everything.
+TokenId defined(const std::vector<float>& logits, const SamplingParams& params, int64_t position) {
+  struct Token {
+    float x;
+    TokenId id;
+    uint64_t weight;
+  };
+  std::vector<Token> tokens;
+  float most = -INFINITY;
+  for (const float z : logits) most = std::max(most, z / static_cast<float>(params.temperature));
+  for (size_t id = 0; id < logits.size(); ++id) {
+    const float x = logits[id] / static_cast<float>(params.temperature);
+    tokens.push_back({x, static_cast<TokenId>(id), static_cast<uint64_t>(std::nearbyint(static_cast<double>(tensor::token_exp(x - most)) * 0x1p44))});
+  }
+  std::sort(tokens.begin(), tokens.end(), [](const Token& a, const Token& b) { return a.x != b.x ? a.x > b.x : a.id < b.id; });
+  if (params.top_k > 0) tokens.resize(std::min(tokens.size(), static_cast<size_t>(params.top_k)));
+  using Wide = unsigned __int128;
+  if (params.top_p < 1) {
+    Wide all = 0, running = 0;
+    for (const Token& t : tokens) all += t.weight;
+    size_t kept = 0;
+    while ((running << 32) < static_cast<Wide>(std::nearbyint(params.top_p * 0x1p32)) * all) running += tokens[kept++].weight;
+    tokens.resize(kept);
+  }
+  std::erase_if(tokens, [&](const Token& t) { return static_cast<double>(t.weight) < std::ceil(params.min_p * 0x1p44); });
+  std::sort(tokens.begin(), tokens.end(), [](const Token& a, const Token& b) { return a.id < b.id; });
+  Wide total = 0;
+  for (const Token& t : tokens) total += t.weight;
+  const Wide target = (total * random_bits(params.seed, static_cast<uint64_t>(position), 0)) >> 64;
+  Wide running = 0;
+  for (const Token& t : tokens) {
+    if ((running += t.weight) > target) return t.id;
+  }
+  return -1;
+}
+
+TEST(Sampler, DrawsWhatTheDefinitionSays) {
+  std::mt19937 random(5);
+  std::normal_distribution<float> normal(0, 3);
+  std::vector<int> seen(3);
+  for (int trial = 0; trial < 2000; ++trial) {
+    std::vector<float> logits(static_cast<size_t>(1 + trial % 200));
+    for (float& z : logits) z = trial % 3 == 0 ? std::round(normal(random)) : normal(random);
+    SamplingParams params{.temperature = trial % 2 ? 0.7 : 1.3,
+                          .top_p = trial % 5 ? (trial % 11 ? 0.9 : 1e-9) : 1.0,
+                          .top_k = trial % 4 ? 0 : 1 + trial % 30,
+                          .min_p = trial % 7 ? 0.0 : 0.05,
+                          .seed = static_cast<uint64_t>(trial)};
+    ASSERT_EQ(draw(logits, params, trial), defined(logits, params, trial)) << trial;
+    ++seen[params.top_p < 1 ? 0 : params.top_k > 0 ? 1 : 2];
+  }
+  for (const int count : seen) EXPECT_GT(count, 50);
+}
+
 TEST(Sampler, FrequenciesFollowTheDistribution) {
   const std::vector<float> logits = {std::log(0.5f), std::log(0.3f), std::log(0.2f)};
   std::vector<int> count(3);
@@ -93,14 +150,16 @@ TEST(Sampler, PenaltiesBiasAndBans) {
   EXPECT_NE(sampler.sample(cut(bad, {}), {.params = {}, .counts = counts}).error().message.find("non_finite_logits"), std::string::npos);
 }
 
-TEST(Sampler, LogprobAndExp) {
+TEST(Sampler, Logprob) {
   Sampler sampler(3);
   const std::vector<float> logits = {0.0f, 1.0f, 2.0f, 99.0f};
-  const Sample sample = sampler.sample(cut(logits, {}), {.params = {.temperature = 0}, .counts = TokenCounts(4)}).value();
+  const TokenCounts counts(4);
+  const SamplingParams greedy{.temperature = 0};
+  const Sample sample = sampler.sample(cut(logits, {}), {.params = greedy, .counts = counts, .logprob = true}).value();
   EXPECT_EQ(sample.token, 2);
   EXPECT_NEAR(sample.logprob, 2.0 - std::log(1 + std::exp(1.0) + std::exp(2.0)), 1e-7);  // the weights are floats
-  for (float x = -60; x <= 0; x += 0.037f) EXPECT_NEAR(sampling_exp(x) / std::exp(static_cast<double>(x)), 1.0, 1e-7);
-  EXPECT_EQ(sampling_exp(0.0f), 1.0f);
+  EXPECT_EQ(sampler.sample(cut(logits, {1, 2}), {.params = greedy, .counts = counts, .logprob = true}).value().logprob, sample.logprob);
+  EXPECT_EQ(sampler.sample(cut(logits, {}), {.params = greedy, .counts = counts, .logprob = false}).value().logprob, 0);
 }
 
 TEST(Sampler, ValidationNamesTheField) {
