@@ -378,7 +378,10 @@ struct MoeArgs {
 };
 enum class MoeRung : int32_t { kPlain, kMma, kWgmma };
 void launch_moe(const MoeArgs& args, const ExpertTable& table, MoeRung rung, void* stream);
-void launch_experts_wgmma(const MoeArgs& args, void* stream);  ///< the products of kWgmma
+inline bool has_experts(const MoeArgs& args) { return args.experts > 0 && args.chosen > 0 && args.inner > 0; }
+void launch_experts_wgmma(const MoeArgs& args, void* stream);                        ///< the products of kWgmma
+void launch_moe_lists(const MoeArgs& args, const ExpertTable& table, void* stream);  ///< its first launch, for has_experts; and its last
+void launch_moe_combine(const MoeArgs& args, void* stream);
 
 struct VisionRopeArgs {
   float* qkv;

@@ -18,11 +18,6 @@ __device__ __forceinline__ unsigned block_most(unsigned most) {
   return most;
 }
 
-/// Where the code of row t and channel c lies.
-__device__ __forceinline__ int64_t place_of(int64_t rows, int64_t t, int c) {
-  return c / kCodesChunk * rows * kCodesChunk + t / 8 * 8 * kCodesChunk + swizzled(static_cast<int>(t % 8), c % kCodesChunk / 16) + c % 16;
-}
-
 /// A block a row.
 __global__ void __launch_bounds__(kThreads) to_codes(const ToCodesArgs p) {
   launch_next();
@@ -54,7 +49,7 @@ __global__ void __launch_bounds__(kThreads) to_codes(const ToCodesArgs p) {
   const float inverse[4] = {scale.inverse, scale.inverse, scale.inverse, scale.inverse};
 #pragma unroll 4
   for (int c = first; c < (p.cols + kCodesChunk - 1) / kCodesChunk * kCodesChunk; c += 4 * kThreads) {
-    keep_four<Kept::kI8>(p.codes, place_of(p.rows, t, c), at(c), inverse);
+    keep_four<Kept::kI8>(p.codes, code_place(p.rows, t, c), at(c), inverse);
   }
 }
 
@@ -66,7 +61,7 @@ __global__ void __launch_bounds__(kThreads) codes_plain(const CodesArgs p, int n
   if (row >= part.rows) return;
   int sum = 0;
   for (int c = static_cast<int>(threadIdx.x) % 32; c < p.cols; c += 32) {
-    sum += static_cast<int>(part.weight[row * part.stride + c]) * static_cast<int>(p.x[place_of(p.x_rows, t, c)]);
+    sum += static_cast<int>(part.weight[row * part.stride + c]) * static_cast<int>(p.x[code_place(p.x_rows, t, c)]);
   }
   sum = warp_sum(sum);
   if (threadIdx.x % 32 != 0) return;

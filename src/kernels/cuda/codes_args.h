@@ -57,4 +57,13 @@ void launch_codes_wgmma(const CodesArgs& args, int32_t* counters, int32_t* parti
 int32_t codes_counters(const CodesArgs& args);
 int64_t codes_partial_bytes(const CodesArgs& args);
 
+/// Rows as ToCodesArgs makes them.
+struct CodesRows {
+  int8_t* codes;
+  float* scales;
+  int32_t rows;  ///< that there is room for
+};
+/// INT8 experts: launch_moe with x, and the inner activations of all pairs, as codes made in memory of the caller.
+void launch_moe_codes(const MoeArgs& args, const ExpertTable& table, const CodesRows& x, const CodesRows& hidden, void* stream);
+
 }  // namespace lathe::kernels::cuda

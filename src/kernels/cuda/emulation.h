@@ -132,6 +132,10 @@ inline unsigned __float_as_uint(float value) {
   return bits;
 }
 inline float rsqrtf(float x) { return static_cast<float>(1.0 / std::sqrt(static_cast<double>(x))); }
+inline int __dp4a(int a, int b, int c) {
+  for (int i = 0; i < 32; i += 8) c += static_cast<int>(static_cast<int8_t>(a >> i & 0xFF)) * static_cast<int>(static_cast<int8_t>(b >> i & 0xFF));
+  return c;
+}
 inline float __fmul_rn(float a, float b) { return a * b; }
 inline float __fadd_rn(float a, float b) { return a + b; }
 inline void __threadfence() {}

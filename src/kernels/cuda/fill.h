@@ -1,11 +1,14 @@
 #pragma once
 // Views of the op seam as plain arguments of kernels.
 
+#include <functional>
+
 #include "base/check.h"
 #include "kernels/cuda/args.h"
 #include "ops/batch.h"
 #include "ops/kda.h"
 #include "ops/kernel.h"
+#include "ops/moe.h"
 #include "ops/op.h"
 
 namespace lathe::kernels::cuda {
@@ -92,6 +95,10 @@ inline void* scratch(const ops::LaunchContext& context, int64_t bytes) {
   LATHE_CHECK(context.scratch != nullptr, "a device without scratch");
   return context.scratch->shared(bytes);
 }
+
+using LaunchMoe = std::function<void(const MoeArgs& args, const ExpertTable& table, void* more)>;
+/// `launch` with the arguments of an op, its scratch, and `more` bytes of scratch behind that.
+void run_moe(const ops::MoeParams& p, const ops::LaunchContext& context, int64_t more, const LaunchMoe& launch);
 
 // Parts of the table.
 std::span<const ops::Variant> rows_variants();

@@ -283,17 +283,26 @@ void launch_route(const RouteArgs& args, void* stream) {
   if (args.tokens > 0) LATHE_LAUNCH(route, dim3(static_cast<unsigned>(args.tokens)), dim3(32), 0, stream, args);
 }
 
+void launch_moe_lists(const MoeArgs& args, const ExpertTable& table, void* stream) {
+  LATHE_LAUNCH(moe_lists, dim3(static_cast<unsigned>(args.experts)), dim3(32), 0, stream, args, table);
+}
+
+void launch_moe_combine(const MoeArgs& args, void* stream) {
+  if (args.tokens == 0 || args.width == 0) return;
+  LATHE_LAUNCH(moe_combine, dim3(blocks_for(args.width, kThreads), static_cast<unsigned>(args.tokens)), dim3(kThreads), 0, stream, args);
+}
+
 void launch_moe(const MoeArgs& args, const ExpertTable& table, MoeRung rung, void* stream) {
   if (args.tokens == 0 || args.width == 0) return;
-  if (args.experts > 0 && args.chosen > 0 && args.inner > 0) {
-    LATHE_LAUNCH(moe_lists, dim3(static_cast<unsigned>(args.experts)), dim3(32), 0, stream, args, table);
+  if (has_experts(args)) {
+    launch_moe_lists(args, table, stream);
     switch (rung) {
       case MoeRung::kPlain: launch_experts<false, 1>(args, stream); break;
       case MoeRung::kMma: launch_experts<true, 1>(args, stream); break;
       case MoeRung::kWgmma: launch_experts_wgmma(args, stream); break;
     }
   }
-  LATHE_LAUNCH(moe_combine, dim3(blocks_for(args.width, kThreads), static_cast<unsigned>(args.tokens)), dim3(kThreads), 0, stream, args);
+  launch_moe_combine(args, stream);
 }
 
 }  // namespace lathe::kernels::cuda

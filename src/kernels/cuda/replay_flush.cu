@@ -108,8 +108,6 @@ __global__ void __launch_bounds__(kReplayThreads, kBlocksPerSm<kOut>) flush_head
   alignas(16) __shared__ float scales[kValues];
   alignas(16) __shared__ unsigned most[kValues];
   constexpr unsigned kBytes = kRows * kValues * kept_bytes(kIn);
-  launch_next();
-  wait_for_inputs();
   const int thread = static_cast<int>(threadIdx.x);
   const int s = static_cast<int>(blockIdx.x) / (p.heads * kParts);
   const int64_t h = static_cast<int>(blockIdx.x) / kParts % p.heads;
@@ -154,8 +152,8 @@ __global__ void __launch_bounds__(kReplayThreads, kBlocksPerSm<kOut>) flush_head
 template <Kept kIn, Kept kOut>
 void launch(const FlushArgs& args, void* stream) {
   const auto blocks = static_cast<unsigned>(args.sequences * args.heads * (kKeys / kBlockRows<kOut>));
-  LATHE_LAUNCH_CLUSTER((flush_heads<kIn, kOut>), 1, dim3(blocks), dim3(kReplayThreads), flush_128_bytes(args), stream, args,
-                       static_cast<int>(entry_bytes(args.ring.key_type)));
+  LATHE_LAUNCH((flush_heads<kIn, kOut>), dim3(blocks), dim3(kReplayThreads), flush_128_bytes(args), stream, args,
+               static_cast<int>(entry_bytes(args.ring.key_type)));
 }
 template <Kept kIn>
 void launch(const FlushArgs& args, void* stream) {

@@ -1,7 +1,6 @@
 #pragma once
 // The fold of replay for heads of 128 x 128, by 128 threads; and where they are in a state. Included by .cu files only.
 
-#include "kernels/cuda/cluster.h"
 #include "kernels/cuda/kda_tile.h"
 #include "kernels/cuda/kept.h"
 

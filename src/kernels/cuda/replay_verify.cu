@@ -299,8 +299,6 @@ struct Window {
 template <Kept kKept, class Key, class Value, bool kSingle>
 __global__ void __launch_bounds__(kReplayThreads, (blocks_per_sm<kKept, kSingle>())) verify_heads(const VerifyArgs p) {
   LATHE_DYNAMIC_SHARED(char, state);
-  launch_next();
-  wait_for_inputs();
   const int s = static_cast<int>(blockIdx.x) / p.heads, h = static_cast<int>(blockIdx.x) % p.heads;
   const int begin = p.batch.begin[s], end = p.batch.begin[s + 1], start = p.batch.start[s], checkpoint = p.checkpoint[s];
   const int64_t in = p.state[s], slot = p.slot[s];
@@ -343,8 +341,7 @@ __global__ void __launch_bounds__(kReplayThreads, (blocks_per_sm<kKept, kSingle>
 template <Kept kKept, class Key, class Value>
 void launch(const VerifyArgs& args, void* stream) {
   const auto kernel = args.longest > 1 ? verify_heads<kKept, Key, Value, false> : verify_heads<kKept, Key, Value, true>;
-  LATHE_LAUNCH_CLUSTER(kernel, 1, dim3(static_cast<unsigned>(args.batch.sequences * args.heads)), dim3(kReplayThreads), verify_128_bytes(args),
-                       stream, args);
+  LATHE_LAUNCH(kernel, dim3(static_cast<unsigned>(args.batch.sequences * args.heads)), dim3(kReplayThreads), verify_128_bytes(args), stream, args);
 }
 template <Kept kKept>
 void launch(const VerifyArgs& args, void* stream) {

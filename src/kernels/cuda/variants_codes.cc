@@ -148,10 +148,38 @@ bool gate_up_fits_wgmma(const void* params) {
   return gate_up_fits(params) && fits_wgmma(p.gate) && fits_wgmma(p.up);
 }
 
+void moe(const void* params, const LaunchContext& context) {
+  const auto& p = as<ops::MoeParams>(params);
+  const int32_t tokens = narrow(p.x.dim(0)), pairs = narrow(p.x.dim(0) * p.ids.dim(1)), width = narrow(p.x.dim(1));
+  const int32_t inner = p.gate.count > 0 ? narrow(p.gate.items[0].rows()) : 0;
+  const std::array<int64_t, 4> sizes = {rounded(codes_bytes(tokens, width)), rounded(int64_t{tokens} * 4), rounded(codes_bytes(pairs, inner)),
+                                        rounded(int64_t{pairs} * 4)};
+  run_moe(p, context, sizes[0] + sizes[1] + sizes[2] + sizes[3], [&](const MoeArgs& args, const ExpertTable& table, void* more) {
+    auto* const at = static_cast<std::byte*>(more);
+    const CodesRows x{reinterpret_cast<int8_t*>(at), reinterpret_cast<float*>(at + sizes[0]), codes_rows(tokens)};
+    std::byte* const behind = at + sizes[0] + sizes[1];
+    launch_moe_codes(args, table, x, {reinterpret_cast<int8_t*>(behind), reinterpret_cast<float*>(behind + sizes[2]), codes_rows(pairs)},
+                     context.stream);
+  });
+}
+bool moe_fits(const void* params) {
+  const auto& p = as<ops::MoeParams>(params);
+  for (const ops::MatrixStack* stack : {&p.gate, &p.up, &p.down}) {
+    const bool fits = std::all_of(stack->items, stack->items + stack->count, [&](const MatrixView& m) {
+      const MatrixView& first = stack->items[0];
+      return ops::int8_product(m, p.compute) && m.values.step(0) == first.values.step(0) && m.scales.step(0) == first.scales.step(0) &&
+             m.row_offset == first.row_offset && m.cols() > 0;
+    });
+    if (!fits) return false;
+  }
+  return p.gate.count > 0 && p.gate.count <= kExpertsMax && p.ids.dim(1) <= 64;
+}
+
 constexpr std::array kTable = {
     ops::Variant{.op = OpId::kMatmul, .name = "codes", .supports = matmul_fits_wgmma, .run = matmul<launch_codes_wgmma>},
     ops::Variant{.op = OpId::kMatmul, .name = "codes_plain", .supports = matmul_fits, .run = matmul<launch_plain>},
     ops::Variant{.op = OpId::kGateUp, .name = "codes", .supports = gate_up_fits_wgmma, .run = gate_up<launch_codes_wgmma>},
+    ops::Variant{.op = OpId::kMoe, .name = "codes", .supports = moe_fits, .run = moe},
     ops::Variant{.op = OpId::kGateUp, .name = "codes_plain", .supports = gate_up_fits, .run = gate_up<launch_plain>},
 };
 

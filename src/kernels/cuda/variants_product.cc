@@ -205,9 +205,9 @@ bool moe_fits_mma(const void* params) {
   return true;
 }
 
-template <MoeRung kRung>
-void moe(const void* params, const LaunchContext& context) {
-  const auto& p = as<ops::MoeParams>(params);
+}  // namespace
+
+void run_moe(const ops::MoeParams& p, const LaunchContext& context, int64_t more, const LaunchMoe& launch) {
   const int64_t tokens = p.x.dim(0);
   const int64_t experts = p.gate.count;
   const int64_t width = p.x.dim(1);
@@ -216,7 +216,7 @@ void moe(const void* params, const LaunchContext& context) {
   const auto aligned = [](int64_t bytes) { return (bytes + 255) / 256 * 256; };
   const std::array<int64_t, 5> sizes = {aligned(6 * experts * 8), aligned(experts * 4), aligned(experts * tokens * 4), aligned(pairs * inner * 4),
                                         aligned(pairs * width * 4)};
-  int64_t total = 0;
+  int64_t total = more;
   for (const int64_t size : sizes) total += size;
   if (tokens == 0) return;
   auto* at = static_cast<std::byte*>(scratch(context, total));
@@ -262,7 +262,15 @@ void moe(const void* params, const LaunchContext& context) {
                .lists = static_cast<int32_t*>(take(2)),
                .hidden = static_cast<float*>(take(3)),
                .leaves = static_cast<float*>(take(4))};
-  launch_moe(args, table, kRung, context.stream);
+  launch(args, table, at);
+}
+
+namespace {
+
+template <MoeRung kRung>
+void moe(const void* params, const LaunchContext& context) {
+  run_moe(as<ops::MoeParams>(params), context, 0,
+          [&](const MoeArgs& args, const ExpertTable& table, void*) { launch_moe(args, table, kRung, context.stream); });
 }
 
 constexpr std::array kTable = {

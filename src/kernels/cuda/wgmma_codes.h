@@ -2,12 +2,18 @@
 // Products of four warps over INT8 codes in shared memory (wgmma), with an emulated form. Included by .cu files only.
 
 #include "kernels/cuda/cluster.h"
+#include "kernels/cuda/codes_args.h"
 
 namespace lathe::kernels::cuda {
 
 /// Codes lie as rows of 128 bytes, eight rows one after the other in 1,024 bytes, the 16-byte pieces of row r in the order i ^ (r mod 8).
 /// Where piece `piece` of a row lies.
 __host__ __device__ __forceinline__ int swizzled(int row, int piece) { return row * 128 + ((piece ^ (row & 7)) << 4); }
+
+/// Where the code of row t and channel c lies.
+__device__ __forceinline__ int64_t code_place(int64_t rows, int64_t t, int c) {
+  return c / kCodesChunk * rows * kCodesChunk + t / 8 * 8 * kCodesChunk + swizzled(static_cast<int>(t % 8), c % kCodesChunk / 16) + c % 16;
+}
 
 #ifdef LATHE_CUDA_EMULATED
 
