@@ -147,6 +147,14 @@ ReplayPlan glm5_next_replay(const Glm5NextConfig& config, const ModelOptions& op
   return plan;
 }
 
+int64_t glm5_next_keep_states_every(const CacheFormats& formats) {
+  switch (formats.state) {
+    case DType::kF32: return 0;
+    case DType::kI8: return 16;
+    default: return 1;
+  }
+}
+
 std::vector<LayerFamily> glm5_next_cache_families(const Glm5NextConfig& config, const Glm5NextShards& shards, const ModelOptions& options) {
   const Sizes sizes{.config = config, .shards = shards, .options = options, .formats = options.cache_formats()};
   std::vector<LayerFamily> out;

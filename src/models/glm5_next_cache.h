@@ -31,6 +31,10 @@ Result<void> check_glm5_next_caches(const ModelOptions& options);
 Result<void> check_glm5_next_replay(const Glm5NextConfig& config, const ModelOptions& options);
 ReplayPlan glm5_next_replay(const Glm5NextConfig& config, const ModelOptions& options);
 
+/// How often the prefill rounds states in a narrow format: FP16 at every token, as plain decoding does; INT8, which would lose what single tokens add, every 16,
+/// and where a piece of a prompt ends. 0: nothing is rounded.
+int64_t glm5_next_keep_states_every(const CacheFormats& formats);
+
 /// Families of every layer that this rank holds something of, in the formats of options.cache_formats(); codes have a plane of scales. Layers that share a selection have latents only.
 std::vector<cache::LayerFamily> glm5_next_cache_families(const Glm5NextConfig& config, const Glm5NextShards& shards, const ModelOptions& options);
 

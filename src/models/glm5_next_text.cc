@@ -12,7 +12,7 @@ BatchLimits Glm5NextModel::limits() const {
           .rows_max = options_.max_batch_tokens,
           .positions_max = config_.max_positions,
           .tentative_max = options_.tentative_max,
-          .keep_each_state = options_.cache_formats().state != DType::kF32,
+          .keep_states_every = glm5_next_keep_states_every(options_.cache_formats()),
           .replay = glm5_next_replay(config_, options_),
           .skip_tail = !config_.indexer.always_select_tail};
 }

@@ -206,7 +206,8 @@ void StepBatch::fill_rows(const Offsets& at, const BatchLimits& limits, const ca
       meta_.at(at.ids)[row] = item.tokens[static_cast<size_t>(i)];
       meta_.at(at.hidden_at)[row] = static_cast<int32_t>(item.hidden_begin + i);
       int32_t state = -1;
-      if (item.states && i < settled && (limits.keep_each_state || i + 1 == settled)) state = state_of(item, store, 0);
+      const bool kept = i + 1 == settled || (limits.keep_states_every > 0 && (item.start + i + 1) % limits.keep_states_every == 0);
+      if (item.states && i < settled && kept) state = state_of(item, store, 0);
       if (item.states && i >= settled) state = state_of(item, store, 1 + i - settled);
       meta_.at(at.state_out)[row] = state;
       if (has_ranges_) meta_.at(at.no_state_out)[row] = -1;

@@ -39,9 +39,9 @@ struct BatchLimits {
   int64_t rows_max = 0;
   int64_t positions_max = 0;
   int32_t tentative_max = 0;
-  /// Every settled row leaves its state, not the last one alone: a state that is rounded where it is kept is then rounded at the same positions however a
-  /// prompt is cut.
-  bool keep_each_state = false;
+  /// > 0: settled rows whose position ends such a run leave their states, not the last one of the item alone. A state that is rounded where it is kept is then
+  /// rounded at the same positions however a prompt is cut: at any place if this is 1, else at multiples of it.
+  int64_t keep_states_every = 0;
   ReplayPlan replay = {};
   bool skip_tail = false;  ///< rows attend to chosen pools only (index_kpool_always_select_tail false)
 };

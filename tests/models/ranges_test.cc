@@ -14,22 +14,37 @@ constexpr int64_t kTaps = 4;
 constexpr int64_t kPool = 4;
 constexpr int kKdaLayers[] = {0, 1, 2, 4, 5, 6};
 
-RigOptions options() {
-  return {.directory = data_path("golden/base"),
-          .model = {.precision = Precision::kExact, .max_batch_tokens = 128, .token_ranges = true, .shards = {}, .groups = {}},
-          .isa = "",
-          .threads = 1,
-          .slots = 2,
-          .dispatch = {}};
+RigOptions options(StateKeeping keeping = StateKeeping::kPlain) {
+  RigOptions out{.directory = data_path("golden/base"),
+                 .model = {.precision = Precision::kExact, .max_batch_tokens = 128, .token_ranges = true, .shards = {}, .groups = {}},
+                 .isa = "",
+                 .threads = 1,
+                 .slots = 2,
+                 .dispatch = {}};
+  out.model.caches = out.model.cache_formats();
+  out.model.caches->keeping = keeping;
+  return out;
+}
+
+/// What follows on a prompt.
+std::vector<float> decode(Rig& rig, SequenceId sequence) {
+  std::vector<float> out;
+  for (TokenId token = 3; token < 15; ++token) {
+    const std::vector<float> logits = rig.feed(sequence, {token}, ItemKind::kDecode);
+    out.insert(out.end(), logits.begin(), logits.end());
+  }
+  return out;
 }
 
 struct Outcome {
   std::vector<float> logits;
   std::vector<float> caches;                ///< of the last rank: it holds everything at the end
   std::vector<std::vector<float>> borders;  ///< per rank: its states at the end of its range, layer by layer
+  std::vector<float> decoded;               ///< by the last rank
 };
 
-Outcome run_ranges(const std::vector<TokenId>& ids, const std::vector<BoardExchange::Range>& ranges, StateExchange states) {
+Outcome run_ranges(const std::vector<TokenId>& ids, const std::vector<BoardExchange::Range>& ranges, StateExchange states,
+                   StateKeeping keeping = StateKeeping::kPlain) {
   RangeBoard board;
   Outcome out;
   std::vector<std::vector<float>> logits(ranges.size());
@@ -37,7 +52,7 @@ Outcome run_ranges(const std::vector<TokenId>& ids, const std::vector<BoardExcha
   std::vector<std::thread> threads;
   for (size_t rank = 0; rank < ranges.size(); ++rank) {
     threads.emplace_back([&, rank] {
-      Rig rig(options());
+      Rig rig(options(keeping));
       BoardExchange exchange(board, ranges, static_cast<int>(rank), states, kTaps, kPool);
       const BoardExchange::Range range = ranges[rank];
       const SequenceId sequence = rig.open();
@@ -55,7 +70,9 @@ Outcome run_ranges(const std::vector<TokenId>& ids, const std::vector<BoardExcha
         const std::vector<float> state = rig.state(sequence, layer, "kda.state");
         out.borders[rank].insert(out.borders[rank].end(), state.begin(), state.end());
       }
-      if (rank + 1 == ranges.size()) out.caches = rig.caches(sequence);
+      if (rank + 1 < ranges.size()) return;
+      out.caches = rig.caches(sequence);
+      out.decoded = decode(rig, sequence);
     });
   }
   for (std::thread& thread : threads) thread.join();
@@ -64,8 +81,8 @@ Outcome run_ranges(const std::vector<TokenId>& ids, const std::vector<BoardExcha
 }
 
 /// The uncut run, with the states at the same borders.
-Outcome run_uncut(const std::vector<TokenId>& ids, const std::vector<BoardExchange::Range>& ranges) {
-  Rig rig(options());
+Outcome run_uncut(const std::vector<TokenId>& ids, const std::vector<BoardExchange::Range>& ranges, StateKeeping keeping = StateKeeping::kPlain) {
+  Rig rig(options(keeping));
   const SequenceId sequence = rig.open();
   Outcome out;
   for (const BoardExchange::Range& range : ranges) {
@@ -79,6 +96,7 @@ Outcome run_uncut(const std::vector<TokenId>& ids, const std::vector<BoardExchan
     out.borders.push_back(std::move(states));
   }
   out.caches = rig.caches(sequence);
+  out.decoded = decode(rig, sequence);
   EXPECT_TRUE(same_bits(rig.prefill(ids, {}), out.logits)) << "the uncut run itself depends on its chunks";
   return out;
 }
@@ -103,7 +121,17 @@ TEST_P(Ranges, RelayKeepsEveryBit) {
   const Outcome got = run_ranges(ids_, ranges_, StateExchange::kRelay);
   EXPECT_TRUE(same_bits(got.logits, wanted.logits));
   EXPECT_TRUE(same_bits(got.caches, wanted.caches));
+  EXPECT_TRUE(same_bits(got.decoded, wanted.decoded));
   for (size_t i = 0; i < ranges_.size(); ++i) EXPECT_TRUE(same_bits(got.borders[i], wanted.borders[i])) << "border " << i;
+}
+
+/// The state that a range leaves is the checkpoint that decoding begins with.
+TEST_P(Ranges, RelayKeepsEveryBitByReplay) {
+  const Outcome wanted = run_uncut(ids_, ranges_, StateKeeping::kReplay);
+  const Outcome got = run_ranges(ids_, ranges_, StateExchange::kRelay, StateKeeping::kReplay);
+  EXPECT_TRUE(same_bits(got.logits, wanted.logits));
+  EXPECT_TRUE(same_bits(got.decoded, wanted.decoded));
+  EXPECT_FALSE(same_bits(got.decoded, run_uncut(ids_, ranges_).decoded)) << "is this replay?";
 }
 
 TEST_P(Ranges, ChainStaysInItsBudget) {

@@ -71,6 +71,29 @@ TEST(SecondDevice, RunsTheModel) {
   EXPECT_GE(rig.model().info().uploaded_bytes, rig.model().info().weight_bytes);
 }
 
+/// Closed memory: states that are made for others are read through the device alone.
+TEST(SecondDevice, DecodesByReplay) {
+  GoldenFile gold(data_path("golden/base.safetensors"));
+  RigOptions replay = options(MlaPath::kAbsorbed);
+  replay.model.caches = kExactCaches;
+  replay.model.caches->keeping = StateKeeping::kReplay;
+  replay.model.replay.period = 2;
+  Rig host(replay);
+  const auto table = backend::reference_table();
+  Rig rig(replay, fake({table.begin(), table.end()}));
+  const std::vector<float> got = exercise(rig, gold);
+  EXPECT_TRUE(same_bits(got, exercise(host, gold)));
+  EXPECT_LE(worst_difference(got, gold_values(gold)), 1e-3);
+  const auto prefix = [](Rig& one) {
+    const SequenceId sequence = one.open();
+    for (TokenId token = 1; token < 4; ++token) one.feed(sequence, {token}, ItemKind::kDecode);
+    return must(one.model().prefix_snapshot(sequence, one.store()), "prefix");
+  };
+  const cache::Snapshot there = prefix(rig), here = prefix(host);
+  EXPECT_EQ(there.parts.front().family, "kda.state");
+  EXPECT_EQ(there.parts.front().planes, here.parts.front().planes);
+}
+
 /// The whole table without `op`. The model calls swiglu only in place of gate_up: then that one is missing as well.
 std::vector<ops::Variant> table_without(ops::OpId op) {
   std::vector<ops::Variant> table = backend::without(backend::reference_table(), op);

@@ -21,6 +21,7 @@ struct Cut {
   Precision precision;
   int64_t first = 0;   ///< two ranks: units of every shard that the first one holds; 0: the default cut
   bool codes = false;  ///< INT8 weights and activations, made of that model
+  StateKeeping keeping = StateKeeping::kPlain;
 };
 
 /// Models with INT8 weights and activations, made when a test first asks and removed in the end.
@@ -58,12 +59,15 @@ std::vector<float> run(Rig& rig, const std::vector<TokenId>& ids) {
 }
 
 RigOptions options(const Cut& cut) {
-  return {.directory = model_of(cut),
-          .model = {.precision = cut.precision, .max_batch_tokens = 128, .shards = {}, .groups = {}},
-          .isa = "",
-          .threads = 1,
-          .slots = 1,
-          .dispatch = {}};
+  RigOptions out{.directory = model_of(cut),
+                 .model = {.precision = cut.precision, .max_batch_tokens = 128, .shards = {}, .groups = {}},
+                 .isa = "",
+                 .threads = 1,
+                 .slots = 1,
+                 .dispatch = {}};
+  out.model.caches = out.model.cache_formats();
+  out.model.caches->keeping = cut.keeping;
+  return out;
 }
 
 /// A cut whose covers have other nodes than the halves of the tree.
@@ -149,7 +153,9 @@ INSTANTIATE_TEST_SUITE_P(Cuts, Shards,
                                          Cut{"codes_2", "builtin", 2, Precision::kFast, 0, true},
                                          Cut{"codes_3", "builtin", 3, Precision::kFast, 0, true},
                                          Cut{"codes_1_and_rest", "builtin", 2, Precision::kFast, 1, true},
-                                         Cut{"codes_base_6", "golden/base", 6, Precision::kFast, 0, true}),
+                                         Cut{"codes_base_6", "golden/base", 6, Precision::kFast, 0, true},
+                                         Cut{"base_3_replay", "golden/base", 3, Precision::kExact, 0, false, StateKeeping::kReplay},
+                                         Cut{"base_6_replay", "golden/base", 6, Precision::kFast, 0, false, StateKeeping::kReplay}),
                          [](const auto& test) { return test.param.name; });
 
 /// One rank runs out of memory at one call: every rank's step fails, whichever group it sums with next and if there is no sum left, and the step after it
