@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "engine/request_key.h"
 
 namespace lathe::engine {
 
@@ -79,7 +80,7 @@ void Generator::cancel(int32_t request) {
 Result<void> Generator::make_room(PlanLine& line) {
   Run& run = run_of(line);
   if (line.admit) {
-    LATHE_TRY(run.sequence, engine_.store().open());
+    LATHE_TRY(run.sequence, engine_.store().open(request_key(run.request.prompt, run.request.sampling.seed)));
     view_of(line).running = true;
   }
   if (line.drafts > 0) {

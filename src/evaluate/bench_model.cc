@@ -142,7 +142,7 @@ class ModelRun {
     Group group;
     std::vector<TokenId> ids;
     for (int64_t i = 0; i < batch; ++i) {
-      LATHE_TRY(const SequenceId sequence, engine_.store().open());
+      LATHE_TRY(const SequenceId sequence, engine_.store().open(static_cast<uint64_t>(i)));
       group.sequences.push_back(sequence);
       ids.clear();
       for (int64_t t = 0; t < options_.decode_context; ++t) ids.push_back(token(i * 7919 + t));
@@ -233,6 +233,7 @@ class ModelRun {
     // The contract of `moe` counts as many experts as the rows can reach; the twin, those that they chose.
     bench.bytes = std::min(bench.weight_bytes_done, bench.weight_bytes_needed) + cached;
     LATHE_TRY(bench.profile, observe(kProfileSteps, bench.bytes, [&] { return steps(group, kProfileSteps); }));
+    bench.state_bytes = bench.profile.state_bytes() / static_cast<double>(kProfileSteps);
     bench.flops = bench.profile.linear_flops() / static_cast<double>(kProfileSteps);
     for (const SiteTime& site : bench.profile.sites) bench.calls += static_cast<double>(site.calls) / static_cast<double>(kProfileSteps);
     roofs_.read_bandwidth(static_cast<int64_t>(bench.bytes));

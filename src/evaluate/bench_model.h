@@ -39,6 +39,7 @@ struct DecodeBench {
   Profile profile;
   double weight_bytes_done = 0, weight_bytes_needed = 0;  ///< of one step, by the counting twins
   double bytes = 0;                                       ///< weights, states, windows and cached rows that a step must move
+  double state_bytes = 0;                                 ///< of a step, by the contracts of the calls that touch states, their rows included
   double flops = 0;                                       ///< of the linears of a step
   double floor_ns = 0;                                    ///< of a step: bytes over bandwidth for a working set of that size, or FLOPs over the peak
   double calls = 0;                                       ///< op calls of a step

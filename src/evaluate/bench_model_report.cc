@@ -54,16 +54,16 @@ std::string long_page(const ModelBench& bench) {
 
 std::string decode_page(const ModelBench& bench) {
   const bool figures = bench.bf16_flops > 0;
-  std::string out = fmt::format("\nDecoding          {:>10} {:>21} {:>12} {:>8} {:>12} {:>12} {:>11}\n", "tokens/s", "lowest–highest", "µs a step",
-                                "% floor", "MB a step", "of weights", "allocations");
+  std::string out = fmt::format("\nDecoding          {:>10} {:>21} {:>12} {:>8} {:>12} {:>12} {:>10} {:>11}\n", "tokens/s", "lowest–highest",
+                                "µs a step", "% floor", "MB a step", "of weights", "of states", "allocations");
   for (const DecodeBench& d : bench.decode) {
     const Summary time = summarise(d.samples);
     const double all = static_cast<double>(d.batch) * 1e9;
     out += fmt::format("  {:>5} sequences {:>10.0f} {:>21} {:>12.0f}", d.batch, d.rate(),
                        fmt::format("{:.0f}–{:.0f}", all / time.high, all / time.low), time.median / 1e3);
     if (figures) {
-      out += fmt::format(" {:>8} {:>12.2f} {:>12}", share_text(d.floor_ns / time.median), d.bytes / 1e6,
-                         fmt::format("{:.2f}/{:.2f}", d.weight_bytes_done / 1e6, d.weight_bytes_needed / 1e6));
+      out += fmt::format(" {:>8} {:>12.2f} {:>12} {:>10.2f}", share_text(d.floor_ns / time.median), d.bytes / 1e6,
+                         fmt::format("{:.2f}/{:.2f}", d.weight_bytes_done / 1e6, d.weight_bytes_needed / 1e6), d.state_bytes / 1e6);
     }
     out += d.allocations < 0 ? fmt::format(" {:>11}\n", "-") : fmt::format(" {:>11}\n", d.allocations);
   }
@@ -122,6 +122,7 @@ Json model_json(const ModelBench& bench) {
       entry.emplace_back("floor_ns", d.floor_ns);
       entry.emplace_back("share_of_floor", d.floor_ns / d.step_ns());
       entry.emplace_back("bytes", d.bytes);
+      entry.emplace_back("state_bytes", d.state_bytes);
       entry.emplace_back("flops", d.flops);
       entry.emplace_back("calls", d.calls);
       entry.emplace_back("observation_off_share", bench.dispatch_share(d));

@@ -53,6 +53,15 @@ double Profile::linear_flops() const {
   return sum;
 }
 
+double Profile::state_bytes() const {
+  double sum = 0;
+  for (const SiteTime& site : sites) {
+    const bool states = site.op == "kda_recurrence" || site.op == "kda_verify" || site.op == "kda_flush";
+    sum += states ? site.work.bytes_read + site.work.bytes_written : 0;
+  }
+  return sum;
+}
+
 void ProfileObserver::after(backend::OpCall& call, backend::Device& /*device*/) {
   const void* const on_host = mirror_.map(call);
   if (on_host == nullptr) return;

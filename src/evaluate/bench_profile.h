@@ -34,6 +34,8 @@ struct Profile {
   /// Products with weight matrices: matmul, gate_up, moe, mla_absorb, mla_unabsorb.
   double linear_time_ns() const;
   double linear_flops() const;
+  /// Read and written for linear-attention states by their contracts: kda_recurrence, kda_verify, kda_flush.
+  double state_bytes() const;
 };
 
 /// Threads  the rank's.

@@ -132,16 +132,20 @@ Result<void> check_glm5_next_replay(const Glm5NextConfig& config, const ModelOpt
   return {};
 }
 
+ReplayBytes glm5_next_replay_bytes(const Glm5NextConfig& config, const CacheFormats& formats) {
+  const auto bytes_of = [](DType dtype) { return static_cast<int64_t>(tensor::dtype_bytes(dtype)); };
+  const RingFormats ring = ring_formats(formats.state);
+  const int64_t width = config.kda.head_dim;
+  return {.state = width * width * bytes_of(formats.state) + (tensor::is_code(formats.state) ? width * bytes_of(DType::kF32) : 0),
+          .entry = width * (bytes_of(ring.keys) + bytes_of(ring.values)),
+          .decay = width * bytes_of(DType::kF32)};
+}
+
 ReplayPlan glm5_next_replay(const Glm5NextConfig& config, const ModelOptions& options) {
   const CacheFormats formats = options.cache_formats();
   ReplayPlan plan{.window = options.tentative_max + 1};
   if (formats.keeping == StateKeeping::kPlain) return plan;
-  const auto bytes_of = [](DType dtype) { return static_cast<int64_t>(tensor::dtype_bytes(dtype)); };
-  const RingFormats ring = ring_formats(formats.state);
-  const int64_t width = config.kda.head_dim;
-  const int32_t best =
-      best_replay_period({.state = width * width * bytes_of(formats.state), .entry = width * (bytes_of(ring.keys) + bytes_of(ring.values))},
-                         config.kda.gate_lower_bound.value_or(-5.0f));
+  const int32_t best = best_replay_period(glm5_next_replay_bytes(config, formats), config.kda.gate_lower_bound.value_or(-5.0f));
   plan.period = options.replay.period > 0 ? options.replay.period : best;
   plan.anchor = options.replay.anchor;
   return plan;

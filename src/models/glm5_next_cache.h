@@ -30,6 +30,7 @@ Result<void> check_glm5_next_caches(const ModelOptions& options);
 /// Errors  invalid_argument (a period that the rings cannot hold, a period without replay); unimplemented (gates without a lower bound).
 Result<void> check_glm5_next_replay(const Glm5NextConfig& config, const ModelOptions& options);
 ReplayPlan glm5_next_replay(const Glm5NextConfig& config, const ModelOptions& options);
+ReplayBytes glm5_next_replay_bytes(const Glm5NextConfig& config, const CacheFormats& formats);
 
 /// How often the prefill rounds states in a narrow format: FP16 at every token, as plain decoding does; INT8, which would lose what single tokens add, every 16,
 /// and where a piece of a prompt ends. 0: nothing is rounded.

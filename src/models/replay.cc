@@ -18,6 +18,14 @@ uint64_t mixed(uint64_t x) {
 
 }  // namespace
 
+double replay_token_bytes(const ReplayBytes& bytes, int32_t period) {
+  const auto state = static_cast<double>(bytes.state), entry = static_cast<double>(bytes.entry), decay = static_cast<double>(bytes.decay);
+  const auto length = static_cast<double>(period);
+  const double window = state + entry * (length - 1) / 2 + decay * (length - 1) / length + entry + decay;
+  const double flush = 2 * state + length * entry + decay;
+  return window + flush / length;
+}
+
 int32_t longest_replay_period(float lower_bound) {
   return std::clamp(static_cast<int32_t>(std::min(kDecayMax / -lower_bound, static_cast<float>(kPeriodMax))), 1, kPeriodMax);
 }

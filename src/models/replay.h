@@ -27,11 +27,14 @@ struct ReplayPlan {
   int64_t decay_rows() const { return window + 1; }
 };
 
-/// Bytes of a head's state, and of one of its ring entries without decay.
+/// Bytes of a head's state, of one of its ring entries (key and value), and of a row of its decay ring.
 struct ReplayBytes {
   int64_t state = 0;
   int64_t entry = 0;
+  int64_t decay = 0;
 };
+/// Bytes that a decoded token moves for a head: the mean over a period, flushes included.
+double replay_token_bytes(const ReplayBytes& bytes, int32_t period);
 /// The longest period that the range of the rings allows (|G| ≤ 80, at most 16): a function of the gate's lower bound, < 0.
 int32_t longest_replay_period(float lower_bound);
 /// The period with the least traffic, √(2 state / entry), as far as the range allows it.

@@ -24,6 +24,13 @@ TEST(Replay, PeriodsFollowTheTraffic) {
   EXPECT_EQ(longest_replay_period(-80), 1);
 }
 
+TEST(Replay, BytesOfATokenAreTheMeanOverAPeriod) {
+  constexpr int64_t kState = int64_t{128} * 128 * 4;
+  // docs/formats.md says 75,008 where the flush shares the pass that reads the state; apart it reads the state and the entries again, and a row of decays.
+  EXPECT_NEAR(replay_token_bytes({.state = kState, .entry = 512, .decay = 512}, 16), 75'008 + kState / 16.0 + 512, 1e-6);
+  EXPECT_NEAR(replay_token_bytes({.state = kState, .entry = 1024, .decay = 512}, 1), 3 * kState + 3 * 512 - 512 + 2 * 1024, 1e-6);
+}
+
 TEST(Replay, PhasesSpreadOverRequests) {
   const ReplayPlan plan{.period = 11};
   std::set<int32_t> phases;
