@@ -26,8 +26,8 @@
 #include "evaluate/bench_ops.h"
 #include "evaluate/bench_rival.h"
 #include "evaluate/eval_sets.h"
-#include "text/tokenizer.h"
 #include "evaluate/peer_products.h"
+#include "text/tokenizer.h"
 
 namespace lathe::apps {
 namespace {

@@ -35,10 +35,10 @@ struct BenchOptions {
   int64_t pairs = 7;      ///< ab
   int64_t seed = 1;
 
-  std::string llama_bench;      ///< rival: the program
-  std::string gguf;             ///< rival: its weights
-  std::string server;           ///< rival: or the URL of a server
-  bool onednn = false;          ///< rival: or products alone, those of oneDNN
+  std::string llama_bench;  ///< rival: the program
+  std::string gguf;         ///< rival: its weights
+  std::string server;       ///< rival: or the URL of a server
+  bool onednn = false;      ///< rival: or products alone, those of oneDNN
   std::string products_tokens = "1,16,64,512";
   std::string rival_arguments;  ///< rival: more flags for it
 

@@ -18,6 +18,11 @@ constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 using base::kLimits;
 using Wide = unsigned __int128;
 
+tl::unexpected<Error> not_finite(TokenId id, float z) {
+  return err(Code::kDataLoss, "the logits are not finite (non_finite_logits): that of token {} is {}", id, z);
+}
+tl::unexpected<Error> none_allowed(int64_t position) { return err(Code::kFailedPrecondition, "no token is allowed at position {}", position); }
+
 Result<void> check_range(const char* name, double value, double most) {
   if (value >= -most && value <= most) return {};
   return err(Code::kInvalidArgument, "{} is {}, expected {} to {}", name, value, -most, most);
@@ -70,8 +75,7 @@ Result<void> Sampler::adjust(std::span<const LogitRange> ranges, const SampleCal
       const TokenId id = range.first + static_cast<TokenId>(i);
       if (id >= vocabulary_) continue;  // padding rows
       float z = range.values[i];
-      if (std::isnan(z) || z == std::numeric_limits<float>::infinity())
-        return err(Code::kDataLoss, "the logits are not finite (non_finite_logits): that of token {} is {}", id, z);
+      if (std::isnan(z) || z == std::numeric_limits<float>::infinity()) return not_finite(id, z);
       if (penalised && counts.seen(id)) {
         z = z > 0 ? z / static_cast<float>(params.repetition_penalty) : z * static_cast<float>(params.repetition_penalty);
         if (const int32_t n = counts.in_output(id); n > 0) {
@@ -165,12 +169,34 @@ double Sampler::logprob(std::span<const LogitRange> ranges, TokenId token) const
   return static_cast<double>(chosen) - static_cast<double>(most) - std::log(static_cast<double>(sum) / tensor::kTokenWeightOne);
 }
 
+/// Nothing changes the order of the logits, and their greatest is all that is asked for.
+bool Sampler::takes_the_greatest(const SampleCall& call) {
+  const SamplingParams& params = call.params;
+  const bool penalised = params.repetition_penalty != 1.0 || params.presence_penalty != 0.0 || params.frequency_penalty != 0.0;
+  return params.temperature == 0.0 && !penalised && params.logit_bias.empty() && call.banned.empty() && !call.logprob;
+}
+
+Result<Sample> Sampler::greatest(const LogitRange& range, int64_t position) const {
+  const int64_t known = std::clamp<int64_t>(vocabulary_ - range.first, 0, static_cast<int64_t>(range.values.size()));
+  const auto values = range.values.first(static_cast<size_t>(known));
+  bool finite = true;
+  for (const float z : values) finite &= z < std::numeric_limits<float>::infinity();
+  if (!finite) {
+    const auto bad = std::find_if(values.begin(), values.end(), [](float z) { return !(z < std::numeric_limits<float>::infinity()); });
+    return not_finite(range.first + static_cast<TokenId>(bad - values.begin()), *bad);
+  }
+  const int64_t best = tensor::argmax(values);
+  if (best < 0 || values[static_cast<size_t>(best)] == kMinusInfinity) return none_allowed(position);
+  return Sample{.token = range.first + static_cast<TokenId>(best)};
+}
+
 Result<Sample> Sampler::sample(std::span<const LogitRange> ranges, const SampleCall& call) {
   const SamplingParams& params = call.params;
+  if (ranges.size() == 1 && takes_the_greatest(call)) return greatest(ranges[0], call.position);
   LATHE_TRY_VOID(adjust(ranges, call));
   const int64_t best = tensor::argmax(x_);  // the first of equals: lowest id
   if (best < 0 || x_[static_cast<size_t>(best)] == kMinusInfinity) {
-    return err(Code::kFailedPrecondition, "no token is allowed at position {}", call.position);
+    return none_allowed(call.position);
   }
   Sample chosen{.token = static_cast<TokenId>(best)};
   if (params.temperature > 0.0) {

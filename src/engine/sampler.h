@@ -84,6 +84,8 @@ class Sampler {
     TokenId id;
     uint64_t least;
   };
+  static bool takes_the_greatest(const SampleCall& call);
+  Result<Sample> greatest(const LogitRange& range, int64_t position) const;
   Result<void> adjust(std::span<const LogitRange> ranges, const SampleCall& call);
   Cut find_cut(const SamplingParams& params);
   TokenId draw(const Cut& cut, uint64_t random);

@@ -114,6 +114,33 @@ TEST(Sampler, DrawsWhatTheDefinitionSays) {
   for (const int count : seen) EXPECT_GT(count, 50);
 }
 
+/// Greedy without a log probability goes another way: it is the same choice, and refuses the same rows.
+TEST(Sampler, TheGreatestAloneIsTheSameChoice) {
+  std::mt19937 random(8);
+  std::normal_distribution<float> normal(0, 3);
+  Sampler sampler(90);
+  const TokenCounts counts(100);
+  const SamplingParams greedy{.temperature = 0};
+  std::vector<float> logits(100);
+  const auto both = [&] {
+    const auto full = sampler.sample(cut(logits, {}), {.params = greedy, .counts = counts});
+    const auto alone = sampler.sample(cut(logits, {}), {.params = greedy, .counts = counts, .logprob = false});
+    EXPECT_EQ(full.has_value(), alone.has_value());
+    if (full && alone) return full->token == alone->token;
+    return !full && !alone && full.error().message == alone.error().message;
+  };
+  for (int trial = 0; trial < 300; ++trial) {
+    for (float& z : logits) z = trial % 2 == 0 ? std::round(normal(random)) : normal(random);
+    if (trial % 5 == 0) logits[static_cast<size_t>(trial) % 90] = -INFINITY;
+    if (trial % 7 == 0) logits[95] = std::nanf("");  // a padding row
+    EXPECT_TRUE(both()) << trial;
+    logits[static_cast<size_t>(trial) % 90] = trial % 3 == 0 ? std::nanf("") : INFINITY;
+    EXPECT_TRUE(both()) << trial;
+  }
+  std::fill(logits.begin(), logits.end(), -INFINITY);
+  EXPECT_TRUE(both());
+}
+
 TEST(Sampler, FrequenciesFollowTheDistribution) {
   const std::vector<float> logits = {std::log(0.5f), std::log(0.3f), std::log(0.2f)};
   std::vector<int> count(3);
