@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/clock.h"
+#include "base/log.h"
 
 namespace lathe::engine {
 namespace {
@@ -19,6 +20,11 @@ TokenId Drafter::proposal(const DraftRequest& request, std::span<const float> lo
   const auto sample = sampler_.sample(
       {&range, 1}, {.params = *request.sampling, .counts = *request.counts, .position = request.generated + depth - 1, .logprob = false});
   return sample ? sample->token : -1;  // of logits without numbers: no proposal
+}
+
+void Drafter::failed(const Error& error, size_t requests) {
+  ++work_.failures;
+  base::log(base::LogLevel::kWarning, "the draft layer failed: {}; requests that go on without drafts: {}", error.message, requests);
 }
 
 void Drafter::stop(DraftState& state) {
@@ -92,8 +98,7 @@ const models::DraftResult* Drafter::prefill(const View& hidden) {
     result_ = *result;
     return &result_;
   }
-  ++work_.failures;
-  last_error_ = result.error();
+  failed(result.error(), fed_.size());
   for (const DraftRequest& request : fed_) stop(*request.state);
   return nullptr;
 }
@@ -213,8 +218,7 @@ bool Drafter::step_round(int32_t depth, std::span<const Window> windows) {
   ++work_.calls;
   work_.rows += static_cast<int64_t>(steps_.size());
   if (!result) {
-    ++work_.failures;
-    last_error_ = result.error();
+    failed(result.error(), stepped_.size());
     for (const Window* window : stepped_) stop(*window->request.state);
     return false;
   }

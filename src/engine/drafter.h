@@ -88,7 +88,6 @@ class Drafter {
   DraftTimes& times() { return experience_.times; }
   const DraftCounts& counts() const { return counts_; }
   const DraftWork& work() const { return work_; }
-  const Error& last_error() const { return last_error_; }
 
  private:
   bool make_room();
@@ -100,6 +99,7 @@ class Drafter {
   const models::DraftResult* prefill(const View& hidden);
   bool step_round(int32_t depth, std::span<const Window> windows);
   TokenId proposal(const DraftRequest& request, std::span<const float> logits, int32_t depth);
+  void failed(const Error& error, size_t requests);
   /// The request drafts no more.
   void stop(DraftState& state);
   void add_item(const DraftRequest& request, models::DraftItem item);
@@ -113,7 +113,6 @@ class Drafter {
   DraftChooser chooser_;
   DraftCounts counts_;
   DraftWork work_;
-  Error last_error_;
   int64_t feeds_ = 0;
 
   backend::Buffer kept_memory_;
