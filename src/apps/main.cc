@@ -193,6 +193,11 @@ void add_quantize(CLI::App& app, CommandLine& line) {
       ->type_name("PATTERN")
       ->default_str("")
       ->allow_extra_args(false);
+  verb->add_option(
+          "--calibrate", quantize.calibrate,
+          "Text to run the model over first: INT8 scales then lose least of what it shows, and matrices that outliers would spoil stay as stored.")
+      ->type_name("FILE")
+      ->default_str("");
   verb->add_option("-t,--threads", quantize.threads, "Threads; 0: all of the machine.")->check(integer_in(0, 4096));
   verb->add_flag("--json", quantize.json, "As JSON, with the error of every matrix.");
   verb->footer(kQuantizeHelp);

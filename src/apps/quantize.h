@@ -15,7 +15,8 @@ struct QuantizeVerbOptions {
   std::string weights = "int8";
   std::string activations = "none";  ///< --act
   std::vector<std::string> keep;
-  int64_t threads = 0;  ///< 0: as many as the machine has
+  std::string calibrate;  ///< text file; empty: not calibrated
+  int64_t threads = 0;    ///< 0: as many as the machine has
   std::string settings_file;
   bool json = false;
 };

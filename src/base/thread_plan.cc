@@ -88,8 +88,12 @@ Count choose_count(const Topology& topology, const std::vector<Core>& cores, siz
   return out;
 }
 
-/// `asked`: the user said where the program runs.
-void place(ThreadPlan& plan, const std::vector<Core>& cores, bool asked) {
+enum class Caller : uint8_t {
+  kFree,  ///< anywhere, or on its node where there are several
+  kKept,  ///< the user said where the program runs
+};
+
+void place(ThreadPlan& plan, const std::vector<Core>& cores, Caller caller) {
   const std::vector<Core> chosen = spread(cores, plan.threads);
   std::set<int> nodes;
   for (const Core& core : chosen) nodes.insert(core.node);
@@ -101,7 +105,7 @@ void place(ThreadPlan& plan, const std::vector<Core>& cores, bool asked) {
   // The caller's thread is the program's: it stays free, but near its part of the weights, and where the user wants it.
   std::vector<int>& mine = plan.workers.front().cpus;
   mine.clear();
-  if (plan.nodes == 1 && !asked) return;
+  if (plan.nodes == 1 && caller == Caller::kFree) return;
   for (const Core& core : chosen) {
     if (core.node == plan.workers.front().node) mine.insert(mine.end(), core.cpus.begin(), core.cpus.end());
   }
@@ -150,7 +154,7 @@ Result<ThreadPlan> plan_threads(const Topology& topology, const ThreadWishes& wi
     plan.reason += "; not pinned: cores are left over, and the system knows which are free";
   } else {
     plan.pinned = true;
-    place(plan, cores, asked);
+    place(plan, cores, asked ? Caller::kKept : Caller::kFree);
     plan.reason += plan.nodes > 1 ? fmt::format("; pinned, {} nodes, each with its part of the weights", plan.nodes) : "; pinned to cores";
   }
   return plan;

@@ -86,17 +86,18 @@ void Glm5NextModel::project_out(const OutSites& sites, const OutProjection& proj
 void Glm5NextModel::project_out_codes(const OutSites& sites, const OutProjection& projection, const InOut& rows) {
   const Cut& cut = projection.cut;
   const bool here = cut.node_count() > 0;
+  const Share share = here ? Share::kGiven : Share::kNothing;
   const View amax = arena_.f32({rows.x.dim(0)});
   const View sums = arena_.i32({rows.x.dim(0), rows.y.dim(1)});
   if (here) dispatch_.run(sites.cut.amax, ops::RowAmaxParams{.x = rows.x, .out = amax});
-  combine(cut, amax, here);
+  combine(cut, amax, share);
   if (here) {
     ops::MatmulParams params{.x = rows.x, .x_amax = amax, .part_count = 1, .compute = compute_};
     params.parts[0].weight = projection.weight;
     params.parts[0].y = sums;
     dispatch_.run(sites.product, params);
   }
-  combine(cut, sums, here);
+  combine(cut, sums, share);
   dispatch_.run(sites.cut.scale, ops::ScaleSumsParams{.sums = sums, .x_amax = amax, .scales = projection.weight.scales, .bias = {}, .y = rows.y});
 }
 

@@ -58,10 +58,10 @@ void Glm5NextModel::sum_nodes(const Cut& cut, const View& partials, const View& 
   note(cut.group->tree_sum({.leaves = cut.total, .nodes = cut.nodes, .partials = partials, .present = present, .out = y, .failed = failed}));
 }
 
-void Glm5NextModel::combine(const Cut& cut, const View& values, bool here) {
+void Glm5NextModel::combine(const Cut& cut, const View& values, Share share) {
   if (dispatch_.planning()) return;
   device().synchronise();
-  if (!here) device().fill_zero(values.data, values.elements() * 4);
+  if (share == Share::kNothing) device().fill_zero(values.data, values.elements() * 4);
   const View rows = values.rank == 1 ? values.reshape({values.dim(0), 1}) : values;
   note(cut.group->reduce({.values = rows, .failed = dispatch_.failure() != nullptr}));
 }

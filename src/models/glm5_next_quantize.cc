@@ -71,6 +71,10 @@ std::vector<Shard> make_shards(const QuantizePlan& plan, uint64_t shard_bytes) {
   return shards;
 }
 
+std::unique_ptr<MatrixCodes> make_codes(const QuantizedTensor& t) {
+  return std::make_unique<MatrixCodes>(t.matrix, t.to, t.stats != nullptr ? std::span<const float>(t.stats->square) : std::span<const float>());
+}
+
 /// The bytes of one shard, as the writer asks for them.
 class ShardBytes {
  public:
@@ -79,7 +83,7 @@ class ShardBytes {
     for (size_t i = 0; i < shard.parts.size(); ++i) {
       const QuantizedTensor& t = plan.tensors[shard.parts[i].source];
       if (!shard.parts[i].scales) values = &codes_[i];
-      if (t.converted && !shard.parts[i].scales) codes_[i] = std::make_unique<MatrixCodes>(t.matrix, t.to);
+      if (t.converted && !shard.parts[i].scales) codes_[i] = make_codes(t);
       of_.push_back(values->get());
     }
   }
@@ -140,8 +144,9 @@ uint64_t fingerprint(const weights::Checkpoint& checkpoint) {
 /// Everything that the files depend on, on one line.
 std::string work_of(const QuantizeOptions& options, const weights::Checkpoint& checkpoint, const Json& config) {
   const char* const weights = options.weights == WeightFormat::kInt8 ? "int8" : options.weights == WeightFormat::kFp8 ? "fp8" : "bf16";
-  return fmt::format("quantised weights, {}{}, {} patterns kept ({:016x}), shards of {} bytes, config {:016x}, input {:016x}", weights,
-                     options.int8_activations ? " with int8 activations" : "", options.keep.size(),
+  const std::string calibrated = options.calibration != nullptr ? fmt::format(" calibrated by {:016x}", options.calibration->fingerprint) : "";
+  return fmt::format("quantised weights, {}{}{}, {} patterns kept ({:016x}), shards of {} bytes, config {:016x}, input {:016x}", weights,
+                     options.int8_activations ? " with int8 activations" : "", calibrated, options.keep.size(),
                      random_key(0, fmt::format("{}", fmt::join(options.keep, "\n"))), options.shard_bytes, random_key(0, config.dump()),
                      fingerprint(checkpoint));
 }
@@ -166,6 +171,8 @@ class Run {
     }
     report_.shards = static_cast<int64_t>(shards_.size());
     report_.kept = plan.kept;
+    report_.outliers = plan.outliers;
+    if (options.calibration != nullptr) report_.calibrated_tokens = options.calibration->tokens;
   }
 
   Result<void> check_disk(const std::string& path, const std::vector<CompanionFile>& companions) const {

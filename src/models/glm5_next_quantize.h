@@ -16,12 +16,14 @@ struct QuantizedTensor {
   MatrixView matrix;  ///< absent of what is no matrix
   View vector;        ///< absent of a matrix
   DType to = DType::kBF16;
-  bool converted = false;  ///< else the stored bytes are copied, scales included
+  bool converted = false;               ///< else the stored bytes are copied, scales included
+  const ChannelStats* stats = nullptr;  ///< of its input; null: not calibrated
 };
 
 struct QuantizePlan {
   std::vector<QuantizedTensor> tensors;
   int64_t kept = 0;  ///< matrices that a pattern of `keep` named
+  std::vector<OutlierMatrix> outliers;
 };
 
 /// Errors: invalid_argument (a pattern that names no matrix which would be converted).
@@ -30,6 +32,8 @@ Result<QuantizePlan> plan_glm5_next_quantize(const Glm5NextConfig& config, const
 /// quantization_config of what the plan writes.
 QuantizationConfig quantization_of(const Glm5NextConfig& config, const QuantizePlan& plan, const QuantizeOptions& options);
 
+Result<Calibration> calibrate_glm5_next(const std::string& directory, std::span<const TokenId> ids, const CalibrateOptions& options,
+                                        CalibrateProgress progress);
 Result<QuantizeReport> quantize_glm5_next(const std::string& model, const std::string& path, const QuantizeOptions& options,
                                           QuantizeProgress progress);
 

@@ -1,11 +1,14 @@
 // Which matrices of a glm5_next checkpoint change their format.
 
 #include <algorithm>
+#include <cmath>
 #include <unordered_set>
 
 #include "models/glm5_next_quantize.h"
 #include "models/glm5_next_table.h"
+#include "models/matrix_codes.h"
 #include "ops/op.h"
+#include "tensor/rows.h"
 
 namespace lathe::models {
 namespace {
@@ -32,6 +35,24 @@ bool matches(std::string_view pattern, std::string_view text) {
 /// A matrix whose stored scales fit a tensor of its own: a slice of a larger one may begin inside a block.
 bool whole_blocks(const MatrixView& m) { return !m.scaled() || (m.row_offset == 0 && m.col_offset == 0); }
 
+constexpr int64_t kSampledRows = 32;
+
+/// Errors of the outputs when weights, and activations too if they are codes, become INT8; channels of the input taken as independent.
+OutlierMatrix expected_errors(const MatrixView& m, const ChannelStats& stats, const QuantizeOptions& options) {
+  const int64_t step = std::max<int64_t>(1, m.rows() / kSampledRows);
+  std::vector<float> row(static_cast<size_t>(m.cols()));
+  double error = 0, output = 0, weights = 0;
+  for (int64_t r = 0; r < m.rows(); r += step) {
+    tensor::row_as_float(m, r, row);
+    const RowClip clip = best_clip(row, stats.square);
+    error += clip.error, output += clip.square;
+    for (const float value : row) weights += static_cast<double>(value) * static_cast<double>(value);
+  }
+  // Codes of a row are off by up to half a step of amax / 127, evenly: a twelfth of its square.
+  const double noise = options.int8_activations ? stats.amax_square / (127.0 * 127.0) / 12 * weights : 0;
+  return {.name = "", .weights = output > 0 ? std::sqrt(error / output) : 0, .activations = output > 0 ? std::sqrt(noise / output) : 0};
+}
+
 class Planner : public TensorVisitor {
  public:
   explicit Planner(const QuantizeOptions& options) : options_(options), used_(options.keep.size()) {}
@@ -43,6 +64,13 @@ class Planner : public TensorVisitor {
     if (wanted != stored && keep(tensor.spec.name)) {
       wanted = stored;
       ++plan_.kept;
+    }
+    const ChannelStats* const stats =
+        options_.calibration != nullptr && wanted == DType::kI8 && stored != wanted ? options_.calibration->find(tensor.spec.name) : nullptr;
+    if (stats != nullptr && is_outlier(tensor.spec.name, place, *stats)) {
+      wanted = stored;
+    } else {
+      tensor.stats = stats;
     }
     const bool int8_alone = stored == DType::kI8 && options_.weights != WeightFormat::kInt8;  // nothing could announce it
     if (wanted == stored && (!whole_blocks(place) || int8_alone)) wanted = DType::kBF16;
@@ -75,6 +103,13 @@ class Planner : public TensorVisitor {
     }
     const bool large = spec.fp8_allowed || spec.kind == TensorKind::kEmbedding || spec.kind == TensorKind::kVision;
     return large ? DType::kBF16 : stored;
+  }
+  bool is_outlier(const std::string& name, const MatrixView& m, const ChannelStats& stats) {
+    OutlierMatrix expected = expected_errors(m, stats, options_);
+    if (!(std::hypot(expected.weights, expected.activations) > kKeptAbove)) return false;
+    expected.name = name;
+    plan_.outliers.push_back(std::move(expected));
+    return true;
   }
   bool keep(const std::string& name) {
     bool any = false;

@@ -29,6 +29,8 @@ class Glm5NextModel final : public Model {
 
   const ModelInfo& info() const override { return info_; }
   const ModelOptions& options() const override { return options_; }
+  const Glm5NextConfig& config() const { return config_; }
+  const Glm5NextWeights& weights() const { return weights_.bound; }
   std::vector<cache::LayerFamily> cache_families() const override { return glm5_next_cache_families(config_, shards_, options_); }
   Result<StepResult> step(std::span<const StepItem> items, cache::Store& store, StepHooks* hooks) override;
   Result<DraftResult> draft_prefill(std::span<const DraftItem> items, const View& hidden, cache::Store& store, StepHooks* hooks) override;
@@ -200,8 +202,12 @@ class Glm5NextModel final : public Model {
   /// The same in integers, which have one sum.
   void project_out_codes(const OutSites& sites, const OutProjection& projection, const InOut& rows);
   void sum_nodes(const Cut& cut, const View& partials, const View& present, const View& y);
-  /// The same rows of all ranks: f32 [T] the greatest, i32 [T, N] the sum. `here`: this rank has a part of them; else zeros are its part.
-  void combine(const Cut& cut, const View& values, bool here);
+  enum class Share : uint8_t {
+    kGiven,
+    kNothing,  ///< zeros are this rank's part
+  };
+  /// The same rows of all ranks: f32 [T] the greatest, i32 [T, N] the sum.
+  void combine(const Cut& cut, const View& values, Share share);
 
   // glm5_next_draft.cc
   Result<DraftResult> run_draft(const Pass& pass, const View& hidden_source, DraftPass which);

@@ -127,6 +127,61 @@ TEST(MatrixCodes, NoNumbersAreRefused) {
   }
 }
 
+TEST(MatrixCodes, ScalesFollowWhatChannelsAreWorth) {
+  std::mt19937 random(7);
+  std::normal_distribution<float> normal;
+  std::vector<float> row(256), weights(256, 1.0f);
+  for (float& value : row) value = normal(random);
+  // An outlier in a channel that carries nothing: the others get a finer scale, as fine as is tried.
+  row[17] = 9, weights[17] = 0;
+  RowClip clip = best_clip(row, weights);
+  EXPECT_FLOAT_EQ(clip.amax, 9 * 0.7f);
+  EXPECT_LT(clip.error, 0.6 * clip.error_plain);
+  // The same outlier where it counts most keeps its place.
+  weights[17] = 100;
+  clip = best_clip(row, weights);
+  EXPECT_GT(clip.amax, 8.8f);
+  EXPECT_LE(clip.error, clip.error_plain);
+  // No channel counts, and no value is there: nothing to gain.
+  EXPECT_FLOAT_EQ(best_clip(row, std::vector<float>(256, 0.0f)).amax, 9);
+  EXPECT_FLOAT_EQ(best_clip(std::vector<float>(4, 0.0f), std::vector<float>(4, 1.0f)).amax, 0);
+  EXPECT_FALSE(std::isfinite(best_clip(std::vector<float>{1, std::numeric_limits<float>::quiet_NaN()}, std::vector<float>(2, 1.0f)).amax));
+}
+
+TEST(MatrixCodes, WeighedCodesAreWrittenAndCountedOnce) {
+  constexpr int64_t kRows = 9, kCols = 40;
+  Random source(kRows, kCols);
+  source.at(2, 5) = 50;
+  std::vector<float> weights(kCols, 1.0f);
+  weights[5] = 0;
+  MatrixCodes codes(source.view(), DType::kI8, weights), in_pieces(source.view(), DType::kI8, weights), plain(source.view(), DType::kI8);
+  const auto bytes = values_of(codes, kRows * kCols, kRows * kCols);
+  EXPECT_EQ(values_of(in_pieces, kRows * kCols, 7), bytes);
+  const auto scales = scales_of(codes, kRows), plain_scales = scales_of(plain, kRows);
+  double error = 0, square = 0;
+  for (int64_t r = 0; r < kRows; ++r) {
+    const RowClip clip = best_clip({&source.at(r, 0), static_cast<size_t>(kCols)}, weights);
+    EXPECT_EQ(scales[static_cast<size_t>(r)], tensor::run_scale(clip.amax, DType::kI8).scale);
+    error += clip.error, square += clip.square;
+    double seen = 0;  // of the codes that were written
+    for (int64_t c = 0; c < kCols; ++c) {
+      const double value =
+          static_cast<double>(static_cast<int8_t>(bytes[static_cast<size_t>(r * kCols + c)])) * static_cast<double>(scales[static_cast<size_t>(r)]);
+      seen += static_cast<double>(weights[static_cast<size_t>(c)]) * (value - static_cast<double>(source.at(r, c))) *
+              (value - static_cast<double>(source.at(r, c)));
+    }
+    EXPECT_NEAR(seen, clip.error, 1e-5 * clip.square);
+  }
+  EXPECT_LT(scales[2], plain_scales[2]);
+  for (const MatrixCodes* one : {&codes, &in_pieces}) {
+    const QuantizedMatrix report = matrix_errors(one->errors());
+    EXPECT_DOUBLE_EQ(report.output_rms, std::sqrt(error / square));
+    EXPECT_LT(report.output_rms, report.output_rms_plain);
+    EXPECT_GE(report.channels_clipped, 1);
+  }
+  EXPECT_EQ(matrix_errors(plain.errors()).output_rms, 0);
+}
+
 TEST(QuantizeReport, IsReadAsWritten) {
   const std::vector<QuantizedMatrix> rows = {{.name = "a.weight",
                                               .kind = "kda",
@@ -141,7 +196,14 @@ TEST(QuantizeReport, IsReadAsWritten) {
                                               .square = 1,
                                               .bytes_before = 24,
                                               .bytes_after = 24},
-                                             {.name = "b.weight", .kind = "kda", .to = DType::kI8, .error = 3e-4, .square = 3}};
+                                             {.name = "b.weight",
+                                              .kind = "kda",
+                                              .to = DType::kI8,
+                                              .error = 3e-4,
+                                              .square = 3,
+                                              .output_rms = 0.01,
+                                              .output_rms_plain = 0.02,
+                                              .channels_clipped = 2}};
   const auto read = read_matrices(matrices_json(rows));
   ASSERT_TRUE(read.has_value()) << read.error().message;
   EXPECT_EQ(matrices_json(*read).dump(), matrices_json(rows).dump());

@@ -7,6 +7,7 @@
 
 #include "base/function_ref.h"
 #include "base/result.h"
+#include "models/calibrate.h"
 #include "models/quantization_config.h"
 #include "tensor/dtype.h"
 
@@ -17,6 +18,9 @@ struct QuantizeOptions {
   bool int8_activations = false;               ///< announced with INT8 weights
   /// Matrices that stay as stored: patterns over whole names, released spelling, * for any text and ? for any character.
   std::vector<std::string> keep;
+  /// INT8 only: what enters the matrices on some text. Scales are then those that lose least of it, and matrices that would lose more than kKeptAbove stay as
+  /// stored. Not owned.
+  const Calibration* calibration = nullptr;
   int threads = 1;
   uint64_t shard_bytes = uint64_t{2} << 30;  ///< of a file; only a larger tensor makes a larger one
 };
@@ -31,12 +35,27 @@ struct QuantizedMatrix {
   int64_t worst_channel = 0;                   ///< output channel with the largest error of its own
   double worst_channel_rms = 0;                ///< relative to its own mean square
   double error = 0, square = 0;                ///< sums of squared differences and of squares, for totals
+  double output_rms = 0;                       ///< calibrated: of the outputs, relative to theirs; 0: not calibrated
+  double output_rms_plain = 0;                 ///< the same with the scale of the largest magnitude
+  int64_t channels_clipped = 0;                ///< output channels with a smaller scale than that
   uint64_t bytes_before = 0, bytes_after = 0;  ///< scales included
 };
+
+/// A matrix that stays as stored because calibration expects too much of an error.
+struct OutlierMatrix {
+  std::string name;
+  // RMS of an output's error, relative to the RMS of the output:
+  double weights = 0;      ///< of its INT8 weights, from some of the rows
+  double activations = 0;  ///< of the INT8 activations that would meet it; 0: there are none
+};
+/// Most that both together may be. An INT8 row of normally distributed values has 0.7 %, in weights and activations.
+inline constexpr double kKeptAbove = 0.05;
 
 struct QuantizeReport {
   std::vector<QuantizedMatrix> matrices;
   int64_t kept = 0;  ///< matrices that --keep named
+  std::vector<OutlierMatrix> outliers;
+  int64_t calibrated_tokens = 0;
   int64_t tensors = 0;
   uint64_t bytes_before = 0, bytes_after = 0;  ///< of all tensors
   int64_t shards = 0;

@@ -39,6 +39,8 @@ class Row {
     good_ = good_ && at != kTypes.end();
     return good_ ? *at : DType::kF32;
   }
+  /// The members of a calibrated matrix come together or not at all.
+  bool calibrated() const { return json_.find("output_rms") != nullptr; }
   bool good() const { return good_; }
 
  private:
@@ -59,25 +61,38 @@ QuantizedMatrix matrix_errors(const RowErrors& errors) {
     out.worst_channel = static_cast<int64_t>(row);
   }
   out.relative_rms = relative(out.error, out.square);
+  RowClip all{.amax = 0};
+  for (const RowClip& clip : errors.clips) {
+    all.error += clip.error, all.error_plain += clip.error_plain, all.square += clip.square;
+    if (clip.error < clip.error_plain) ++out.channels_clipped;
+  }
+  out.output_rms = relative(all.error, all.square);
+  out.output_rms_plain = relative(all.error_plain, all.square);
   return out;
 }
 
 Json matrices_json(const std::vector<QuantizedMatrix>& matrices) {
   Json::Array out;
   for (const QuantizedMatrix& m : matrices) {
-    out.push_back(Json::Object{{"name", m.name},
-                               {"kind", m.kind},
-                               {"from", std::string(tensor::dtype_name(m.from))},
-                               {"to", std::string(tensor::dtype_name(m.to))},
-                               {"rows", m.rows},
-                               {"columns", m.cols},
-                               {"relative_rms", m.relative_rms},
-                               {"worst_channel", m.worst_channel},
-                               {"worst_channel_rms", m.worst_channel_rms},
-                               {"error", m.error},
-                               {"square", m.square},
-                               {"bytes_before", static_cast<int64_t>(m.bytes_before)},
-                               {"bytes_after", static_cast<int64_t>(m.bytes_after)}});
+    Json row = (Json::Object{{"name", m.name},
+                             {"kind", m.kind},
+                             {"from", std::string(tensor::dtype_name(m.from))},
+                             {"to", std::string(tensor::dtype_name(m.to))},
+                             {"rows", m.rows},
+                             {"columns", m.cols},
+                             {"relative_rms", m.relative_rms},
+                             {"worst_channel", m.worst_channel},
+                             {"worst_channel_rms", m.worst_channel_rms},
+                             {"error", m.error},
+                             {"square", m.square},
+                             {"bytes_before", static_cast<int64_t>(m.bytes_before)},
+                             {"bytes_after", static_cast<int64_t>(m.bytes_after)}});
+    if (m.output_rms > 0) {
+      row.set("output_rms", m.output_rms);
+      row.set("output_rms_plain", m.output_rms_plain);
+      row.set("channels_clipped", m.channels_clipped);
+    }
+    out.push_back(std::move(row));
   }
   return out;
 }
@@ -98,6 +113,9 @@ Result<std::vector<QuantizedMatrix>> read_matrices(const Json& json) {
                       .worst_channel_rms = row.number("worst_channel_rms"),
                       .error = row.number("error"),
                       .square = row.number("square"),
+                      .output_rms = row.calibrated() ? row.number("output_rms") : 0,
+                      .output_rms_plain = row.calibrated() ? row.number("output_rms_plain") : 0,
+                      .channels_clipped = row.calibrated() ? row.integer("channels_clipped") : 0,
                       .bytes_before = static_cast<uint64_t>(row.integer("bytes_before")),
                       .bytes_after = static_cast<uint64_t>(row.integer("bytes_after"))};
     if (!row.good()) return err(Code::kInvalidArgument, "row {} of the report lacks a value", out.size());

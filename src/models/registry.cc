@@ -17,11 +17,11 @@ namespace lathe::models {
 namespace {
 
 constexpr std::array kFamilies = {
-    FamilyEntry{"glm5_next", Glm5NextModel::load, describe_glm5_next, export_glm5_next_gguf, quantize_glm5_next},
-    FamilyEntry{"glm5_next_text", Glm5NextModel::load, describe_glm5_next, export_glm5_next_gguf, quantize_glm5_next},
+    FamilyEntry{"glm5_next", Glm5NextModel::load, describe_glm5_next, export_glm5_next_gguf, quantize_glm5_next, calibrate_glm5_next},
+    FamilyEntry{"glm5_next_text", Glm5NextModel::load, describe_glm5_next, export_glm5_next_gguf, quantize_glm5_next, calibrate_glm5_next},
     // Pre-release spellings of the same.
-    FamilyEntry{"glm5_next_vl", Glm5NextModel::load, describe_glm5_next, export_glm5_next_gguf, quantize_glm5_next},
-    FamilyEntry{"glm5_next_vl_text", Glm5NextModel::load, describe_glm5_next, export_glm5_next_gguf, quantize_glm5_next},
+    FamilyEntry{"glm5_next_vl", Glm5NextModel::load, describe_glm5_next, export_glm5_next_gguf, quantize_glm5_next, calibrate_glm5_next},
+    FamilyEntry{"glm5_next_vl_text", Glm5NextModel::load, describe_glm5_next, export_glm5_next_gguf, quantize_glm5_next, calibrate_glm5_next},
 };
 
 /// Weights lie in a folder; one that is not there is told by find_family.
@@ -73,6 +73,13 @@ Result<GgufExportReport> export_gguf(const std::string& model, const std::string
   LATHE_TRY_VOID(check_directory(model));
   LATHE_TRY(const FamilyEntry* const family, find_family(model));
   return family->export_gguf(model, path, options, progress);
+}
+
+Result<Calibration> calibrate_model(const std::string& model, std::span<const TokenId> ids, const CalibrateOptions& options,
+                                    CalibrateProgress progress) {
+  LATHE_TRY_VOID(check_directory(model));
+  LATHE_TRY(const FamilyEntry* const family, find_family(model));
+  return family->calibrate(model, ids, options, progress);
 }
 
 Result<QuantizeReport> quantize_model(const std::string& model, const std::string& path, const QuantizeOptions& options, QuantizeProgress progress) {

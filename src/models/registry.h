@@ -17,6 +17,8 @@ struct GgufExportOptions;
 struct GgufExportReport;
 struct QuantizeOptions;  // quantize.h
 struct QuantizeReport;
+struct CalibrateOptions;  // calibrate.h
+struct Calibration;
 
 struct FamilyEntry {
   const char* model_type;  ///< as config.json says it
@@ -26,6 +28,8 @@ struct FamilyEntry {
                                           base::FunctionRef<bool(uint64_t done, uint64_t total)> progress);
   Result<QuantizeReport> (*quantize)(const std::string& directory, const std::string& path, const QuantizeOptions& options,
                                      base::FunctionRef<bool(uint64_t done, uint64_t total)> progress);
+  Result<Calibration> (*calibrate)(const std::string& directory, std::span<const TokenId> ids, const CalibrateOptions& options,
+                                   base::FunctionRef<bool(int64_t done, int64_t total)> progress);
 };
 std::span<const FamilyEntry> model_families();
 

@@ -155,8 +155,28 @@ class Quantize(Folders):
         self.refuse(USAGE, [builtin, "outside"], "quantize", builtin, os.path.join(builtin, "new"))
         self.refuse(FAILURE, ["nowhere"], "quantize", self.path("nowhere"), new)
         self.refuse(FAILURE, ["nowhere"], "quantize", builtin, self.path("nowhere/new"))
-        for arguments in (["--weights", "int4"], ["--act", "fp8"], ["--calibrate", "text"], ["--weights"]):
+        for arguments in (["--weights", "int4"], ["--act", "fp8"], ["--weights"]):
             self.assertEqual(self.lathe.run("quantize", builtin, new, *arguments).returncode, USAGE, arguments)
+        self.assertFalse(os.path.exists(new) or os.path.exists(new + ".part"))
+
+    def test_calibrated(self):
+        text = self.write("text.txt", b"The user greets you. Answer in one sentence: what is 12 + 30?\n" * 40)
+        out = self.path("calibrated")
+        report = self.lathe.json("quantize", self.lathe.builtin, out, "--act", "int8", "--calibrate", text, "--json")
+        self.assertGreater(report["calibrated_tokens"], 200)
+        # Matrices that stay as stored are told with the error that they would have had.
+        converted = {m["name"] for m in report["matrices"]}
+        for m in report["outliers"]:
+            self.assertGreater(m["weights_error"] + m["activations_error"], 0.05)
+            self.assertNotIn(m["name"], converted)
+        self.assertTrue(all(m["output_rms"] <= m["output_rms_plain"] for m in report["matrices"]))
+        self.assertNotEqual(self.tensors(out), self.tensors(self.int8))
+        self.lathe.good("run", "-m", out, "-p", "hi", "-n", "2")
+        self.assertIn("Calibrated over", self.lathe.good("quantize", self.lathe.builtin, self.path("calibrated_again"), "--calibrate", text))
+        new = self.path("new")
+        self.refuse(USAGE, ["--calibrate needs --weights int8", "fp8"], "quantize", self.lathe.builtin, new, "--weights", "fp8", "--calibrate", text)
+        self.refuse(FAILURE, ["none.txt"], "quantize", self.lathe.builtin, new, "--calibrate", self.path("none.txt"))
+        self.refuse(FAILURE, ["empty.txt", "no text"], "quantize", self.lathe.builtin, new, "--calibrate", self.write("empty.txt", b""))
         self.assertFalse(os.path.exists(new) or os.path.exists(new + ".part"))
 
     def test_weights_that_are_no_numbers(self):

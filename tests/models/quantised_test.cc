@@ -137,6 +137,128 @@ TEST_F(Quantised, ActivationsAreCodesInFastModeAlone) {
   }
 }
 
+Calibration calibrated(size_t tokens, int64_t batch) {
+  std::vector<TokenId> ids = GoldenFile(data_path("golden/tiny/golden_fp8.safetensors")).tokens("ids.10");
+  ids.resize(tokens);
+  return must(calibrate_model(data_path("builtin"), ids, {.threads = 2, .batch_tokens = batch}, [](int64_t, int64_t) { return true; }), "calibrate");
+}
+
+/// Input rows of one matrix, added up by hand.
+class InputsOf final : public backend::OpObserver {
+ public:
+  explicit InputsOf(std::string site) : site_(std::move(site)) {}
+  void before(backend::OpCall& call, backend::Device&) override {
+    if (call.site->layer != 0 || site_ != call.site->name) return;
+    const View& x = static_cast<const ops::MatmulParams*>(call.params)->x;
+    square.resize(static_cast<size_t>(x.dim(1)));
+    for (int64_t t = 0; t < x.dim(0); ++t, ++rows) {
+      double amax = 0;
+      for (int64_t c = 0; c < x.dim(1); ++c) {
+        const double value = static_cast<double>(x.f32()[t * x.step(0) + c]);
+        square[static_cast<size_t>(c)] += value * value;
+        amax = std::max(amax, std::fabs(value));
+      }
+      amax_square += amax * amax;
+    }
+  }
+  std::vector<double> square;
+  double amax_square = 0;
+  int64_t rows = 0;
+
+ private:
+  std::string site_;
+};
+
+TEST_F(Quantised, CalibrationSeesTheInputsOfEveryMatrix) {
+  const Calibration whole = calibrated(150, 512), pieces = calibrated(150, 64);
+  EXPECT_EQ(whole.tokens, 150);
+  EXPECT_EQ(whole.of.size(), shared_report.matrices.size());
+  for (const QuantizedMatrix& m : shared_report.matrices) {
+    const ChannelStats* const stats = whole.find(m.name);
+    ASSERT_NE(stats, nullptr) << m.name;
+    EXPECT_EQ(static_cast<int64_t>(stats->square.size()), m.cols) << m.name;
+    EXPECT_GT(stats->amax_square, 0) << m.name;
+    EXPECT_EQ(stats->rows, pieces.find(m.name)->rows) << m.name;
+  }
+  const ChannelStats& q = *whole.find("model.language_model.layers.0.self_attn.q_proj.weight");
+  const ChannelStats& o = *whole.find("model.language_model.layers.0.self_attn.o_proj.weight");
+  Rig rig({.directory = data_path("builtin"),
+           .model = {.precision = Precision::kExact, .max_batch_tokens = 512, .shards = {}, .groups = {}},
+           .isa = "",
+           .blocks = 10,
+           .slots = 1,
+           .dispatch = {}});
+  for (const auto& [site, stats] : {std::pair("kda.projections", &q), std::pair("kda.output", &o)}) {
+    InputsOf inputs(site);
+    rig.dispatch().set_observer(&inputs);
+    SequenceId sequence;
+    rig.prefill(prompt(150), {}, &sequence);
+    rig.dispatch().set_observer(nullptr);
+    rig.store().close(sequence);
+    ASSERT_EQ(inputs.rows, 150);
+    EXPECT_EQ(stats->rows, 150);
+    EXPECT_NEAR(stats->amax_square, inputs.amax_square / 150, 1e-6 * stats->amax_square);
+    double mean = 0;
+    for (const double square : inputs.square) mean += square / 150 / static_cast<double>(inputs.square.size());
+    for (size_t c = 0; c < inputs.square.size(); ++c)
+      EXPECT_NEAR(static_cast<double>(stats->square[c]), inputs.square[c] / 150 + mean / 100, 1e-5 * mean);
+  }
+  // Experts of a layer share their input; each has its own inner activations, or those of the layer where few tokens came.
+  const auto expert = [&](int e, const char* part) {
+    return whole.of.at(fmt::format("model.language_model.layers.2.mlp.experts.{}.{}_proj.weight", e, part));
+  };
+  EXPECT_EQ(expert(0, "gate"), expert(5, "up"));
+  EXPECT_NE(expert(0, "down"), expert(5, "down"));
+  EXPECT_EQ(whole.stats[expert(0, "gate")].rows, 150);
+  for (int e = 0; e < 8; ++e) EXPECT_GE(whole.stats[expert(e, "down")].rows, kFewRows);
+}
+
+TEST_F(Quantised, CalibratedScalesLoseLessAndOutliersStay) {
+  Calibration calibration = calibrated(150, 512);
+  const std::string spoilt = "model.language_model.layers.0.self_attn.o_proj.weight";
+  calibration.stats[calibration.of.at(spoilt)].amax_square *= 1e6;  // a channel far above all others
+  QuantizeOptions job{.weights = WeightFormat::kInt8, .int8_activations = true, .keep = {}, .calibration = &calibration, .threads = 2};
+  const std::string folder = shared_folder + "_calibrated";
+  const auto write = [&] { return must(quantize_model(data_path("builtin"), folder, job, [](uint64_t, uint64_t) { return true; }), "quantise"); };
+  QuantizeReport report = write();
+  EXPECT_EQ(report.calibrated_tokens, 150);
+  const auto found = std::find_if(report.outliers.begin(), report.outliers.end(), [&](const OutlierMatrix& m) { return m.name == spoilt; });
+  ASSERT_NE(found, report.outliers.end());
+  EXPECT_GT(found->activations, kKeptAbove);
+  EXPECT_LT(found->weights, kKeptAbove);
+  EXPECT_LE(report.outliers.size(), 4u);  // the model has some of its own: the last shared experts
+  EXPECT_EQ(report.matrices.size() + report.outliers.size(), shared_report.matrices.size());
+  for (const QuantizedMatrix& m : report.matrices) EXPECT_NE(m.name, spoilt);
+  int64_t clipped = 0;
+  for (const QuantizedMatrix& m : report.matrices) {
+    EXPECT_GT(m.output_rms, 0) << m.name;
+    EXPECT_LE(m.output_rms, m.output_rms_plain) << m.name;
+    EXPECT_LE(m.channels_clipped, m.rows) << m.name;
+    clipped += m.channels_clipped;
+  }
+  EXPECT_GT(clipped, 0);
+  RigOptions mine = options(Precision::kFast);
+  mine.directory = folder;
+  EXPECT_LE(relative_rms(Rig(mine).prefill(prompt(48)), Rig(options(Precision::kFast)).prefill(prompt(48))), 3e-2);
+  std::filesystem::remove_all(folder);
+  // Without INT8 activations nothing meets that channel's codes.
+  job.int8_activations = false;
+  report = write();
+  EXPECT_TRUE(report.outliers.empty());
+  std::filesystem::remove_all(folder);
+}
+
+TEST_F(Quantised, CalibrationNeedsTokensAndCanBeStopped) {
+  const auto none = calibrate_model(data_path("builtin"), {}, {.threads = 1}, [](int64_t, int64_t) { return true; });
+  ASSERT_FALSE(none.has_value());
+  EXPECT_EQ(none.error().code, Code::kInvalidArgument);
+  const auto stopped =
+      calibrate_model(data_path("builtin"), prompt(20), {.threads = 1, .batch_tokens = 8}, [](int64_t done, int64_t) { return done < 16; });
+  ASSERT_FALSE(stopped.has_value());
+  EXPECT_EQ(stopped.error().code, Code::kCancelled);
+  EXPECT_NE(stopped.error().message.find("16 of 20 tokens"), std::string::npos) << stopped.error().message;
+}
+
 TEST_F(Quantised, ChunksAndStepsChangeNoBit) {
   Rig rig(options(Precision::kFast));
   SequenceId sequence;
