@@ -179,7 +179,7 @@ void append_work(std::string& out, const Json& all) {
   table_row(out, "per token", {grouped(decode.find("total")->as_double() / decode.find("batch")->as_double())});
   out += fmt::format("\nBytes per token of a prompt of {} tokens that is read in chunks of {} (--batch-tokens)\n", context, cell(prefill, "chunk"));
   byte_table(out, prefill, {"chunk"});
-  out += fmt::format("\nCache bytes reserved for one sequence of {} tokens\n", context);
+  out += fmt::format("\nCache bytes reserved for one sequence of {} tokens: {}\n", context, cell(all, "cache_formats"));
   byte_table(out, *all.find("cache_bytes"), {});
 }
 
@@ -219,14 +219,7 @@ std::string page(const Json& all) {
 
 Result<Json> inspect_facts(const engine::EngineOptions& engine, int64_t batch) {
   LATHE_TRY(Json machine, machine_json(engine.cpu));
-  models::ModelOptions of_model{.precision = engine.precision,
-                                .prefill_mla = engine.prefill_mla,
-                                .max_batch_tokens = engine.batch_tokens,
-                                .tentative_max = engine.tentative_max,
-                                .draft = engine.draft,
-                                .vision = engine.vision,
-                                .shards = {},
-                                .groups = {}};
+  models::ModelOptions of_model = engine::model_options(engine);
   LATHE_TRY(models::ModelDescription model, models::describe_model(engine.model, {.context = engine.context_tokens,
                                                                                   .context_at_most = engine.context_is_default,
                                                                                   .batch = batch,

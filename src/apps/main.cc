@@ -1,6 +1,8 @@
 // lathe: one program, one verb per job. The command line is bound to the settings registry here and nowhere else; usage.h tells what is wrong with one.
 
+#include <fmt/ranges.h>
 #include <CLI/CLI.hpp>
+
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
@@ -70,9 +72,12 @@ void bind_settings(CLI::App& verb, CommandLine& line, const std::vector<std::str
     CLI::Option* option = nullptr;
     if (spec.type == config::SettingType::kBool) {
       option = verb.add_flag_function(flag_names(spec), [store](std::int64_t count) { store(count > 0 ? "true" : "false"); }, spec.help);
+    } else if (const std::string help = spec.help + " (" + config::setting_expectation(spec) + "; default " + default_text(spec) + ")"; spec.list) {
+      option = verb.add_option_function<std::vector<std::string>>(
+          flag_names(spec), [store](const std::vector<std::string>& parts) { store(fmt::format("{}", fmt::join(parts, ","))); }, help);
+      option->allow_extra_args(false)->type_name("");
     } else {
-      option = verb.add_option_function<std::string>(flag_names(spec), store,
-                                                     spec.help + " (" + config::setting_expectation(spec) + "; default " + default_text(spec) + ")");
+      option = verb.add_option_function<std::string>(flag_names(spec), store, help);
       option->type_name("");
     }
     option->group(group);
@@ -306,6 +311,7 @@ Result<config::Settings> resolve(const CommandLine& line) {
     LATHE_TRY_VOID(settings.apply_flag(name, text));
   }
   if (!line.model.empty()) LATHE_TRY_VOID(settings.apply_flag("engine.model", line.model));
+  apply_preset(settings);
   return settings;
 }
 

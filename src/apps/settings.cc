@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <charconv>
 #include <cstdlib>
+#include <map>
 
 #include "base/file.h"
 #include "base/limits.h"
@@ -78,6 +78,11 @@ SettingSpec text(std::string name, std::string help, std::vector<std::string> al
           .help = std::move(help),
           .aliases = std::move(aliases)};
 }
+SettingSpec list(std::string name, std::string help, std::vector<std::string> aliases) {
+  SettingSpec spec = text(std::move(name), std::move(help), std::move(aliases));
+  spec.list = true;
+  return spec;
+}
 struct Choice {
   std::string name, value;
   std::vector<std::string> choices;
@@ -116,6 +121,11 @@ void declare_engine(config::SettingRegistry& r) {
                     .choices = {"float32", "bfloat16"},
                     .help = "float32: exact mode, every activation and cache in FP32. bfloat16: fast mode, BF16 inputs of linear layers, FP32 sums.",
                     .aliases = {"dtype"}}));
+  r.declare(choice({.name = "engine.preset",
+                    .value = "none",
+                    .choices = {"none", "plain", "full"},
+                    .help = "Values for what nobody sets otherwise. plain: caches as the mix plain. full: everything that is faster within the gate.",
+                    .aliases = {"preset"}}));
   r.declare(choice({.name = "engine.mla-prefill",
                     .value = "absorbed",
                     .choices = {"absorbed", "expanded"},
@@ -139,7 +149,12 @@ void declare_engine(config::SettingRegistry& r) {
                "program started; off: anywhere; auto: as distribute where there are several nodes or slow cores, and every core has its thread.",
        .aliases = {"numa"}}));
   r.declare(text("engine.isa", "Instruction set to use instead of the best one: scalar, avx2, avx512, avx512_vnni, avx512_bf16.", {"isa"}));
-  r.declare(text("engine.kernel", "Kernels to use instead of the chosen ones: op=variant, separated by commas.", {"kernel"}));
+  r.declare(list("engine.kernel", "Kernels to use instead of the chosen ones: op=variant, separated by commas.", {"kernel"}));
+  r.declare(
+      list("engine.cache-dtype",
+           "How caches are kept: balanced, plain, or by family, separated by commas: latent=, index= (fp32, bf16, fp8, int8), state= (fp32, fp16, "
+           "and +replay, with int8+replay), conv= (fp32, bf16). Empty: fp32 in exact mode, else latent=bf16,index=bf16,state=fp32,conv=fp32.",
+           {"cache-dtype"}));
   r.declare(flag("engine.no-fallback", "Refuse to run when an op has no kernel of its own.", {"no-fallback"}));
   r.declare(integer({.name = "engine.context",
                      .unit = "tokens",
@@ -292,14 +307,13 @@ const config::SettingSpec* find_setting_flag(std::string_view word) {
 }
 
 Result<void> apply_engine_flags(config::Settings& settings, std::span<const std::string> words) {
-  std::vector<const SettingSpec*> given;
+  std::map<const SettingSpec*, std::string> given;  // lists with all their parts
   for (size_t i = 0; i < words.size(); ++i) {
     const size_t equals = words[i].find('=');
     const std::string name = words[i].substr(0, equals);
     const SettingSpec* const spec = find_setting_flag(name);
     if (spec == nullptr || !spec->name.starts_with("engine.")) return err(Code::kInvalidArgument, "'{}' is no flag of the engine", name);
-    if (std::find(given.begin(), given.end(), spec) != given.end()) return err(Code::kInvalidArgument, "{} is given twice: expected once", name);
-    given.push_back(spec);
+    if (!spec->list && given.contains(spec)) return err(Code::kInvalidArgument, "{} is given twice: expected once", name);
     std::string value = "true";
     if (equals != std::string::npos) {
       value = words[i].substr(equals + 1);
@@ -307,8 +321,10 @@ Result<void> apply_engine_flags(config::Settings& settings, std::span<const std:
       if (++i == words.size()) return err(Code::kInvalidArgument, "{} is given without a value", name);
       value = words[i];
     }
-    LATHE_TRY_VOID(settings.apply_flag(spec->name, value));
+    if (const auto [known, first] = given.emplace(spec, value); !first) known->second += "," + value;
+    LATHE_TRY_VOID(settings.apply_flag(spec->name, given.at(spec)));
   }
+  apply_preset(settings);
   return {};
 }
 
@@ -374,6 +390,12 @@ Result<engine::EngineOptions> engine_options(const config::Settings& settings) {
   options.drafts.adaptive = drafts == "auto";
   options.drafts.most = options.drafts.adaptive ? engine::kDraftsMax : drafts[0] - '0';
   options.drafts.health.on = settings.get_bool("engine.draft-health");
+  if (const std::string& given = settings.get_string("engine.cache-dtype"); !given.empty()) {
+    const bool exact = options.precision == models::Precision::kExact;
+    const auto caches = models::parse_cache_formats(given, exact ? models::kExactCaches : models::kFastCaches);
+    if (!caches) return base::forward_error(caches, "--cache-dtype");
+    options.caches = *caches;
+  }
   for (const std::string& pair : split_list(settings.get_string("engine.kernel"))) {
     const size_t equals = pair.find('=');
     if (equals == std::string::npos || equals == 0 || equals + 1 == pair.size()) {

@@ -14,8 +14,11 @@ const config::SettingRegistry& registry();
 /// The setting that a word like "--dtype" or "-t" names; null: none.
 const config::SettingSpec* find_setting_flag(std::string_view word);
 /// Flags of the engine as words: "--dtype", "float32", "--no-fallback", "--threads=2". Errors: invalid_argument for any other word, a value that is missing,
-/// those of the setting.
+/// those of the setting. The preset is applied anew.
 Result<void> apply_engine_flags(config::Settings& settings, std::span<const std::string> words);
+
+/// Gives the settings that a preset speaks of its values, where nobody says otherwise. To be called once all flags are applied.
+void apply_preset(config::Settings& settings);
 
 /// The part of the settings that make an engine. Errors: invalid_argument (kernel list that is no op=variant), not_found (no such model).
 Result<engine::EngineOptions> engine_options(const config::Settings& settings);

@@ -45,6 +45,7 @@ struct SettingSpec {
   RangeEnd min_end = RangeEnd::kClosed;
   RangeEnd max_end = RangeEnd::kClosed;  ///< ints: closed ends alone
   std::optional<double> also = {};       ///< a number outside the range that is allowed too
+  bool list = false;                     ///< a text of parts separated by commas: its flag may be repeated, each adding a part
 
   /// "--engine.max-batch-tokens"
   std::string flag() const;

@@ -13,6 +13,18 @@ constexpr int64_t kBlockTokens = 64;
 
 }  // namespace
 
+models::ModelOptions model_options(const EngineOptions& options) {
+  return {.precision = options.precision,
+          .prefill_mla = options.prefill_mla,
+          .max_batch_tokens = options.batch_tokens,
+          .tentative_max = options.tentative_max,
+          .draft = options.draft,
+          .vision = options.vision,
+          .caches = options.caches,
+          .shards = {},
+          .groups = {}};
+}
+
 cache::StoreOptions store_options(const EngineOptions& options, const models::ModelInfo& info) {
   const int64_t multiple = std::max<int64_t>(info.block_tokens_multiple, 1);
   const int64_t block = (kBlockTokens + multiple - 1) / multiple * multiple;
@@ -30,14 +42,7 @@ Result<void> Engine::load_model() {
     return err(Code::kInvalidArgument, "{} drafts a window: expected 0 to {}", drafts.most, kDraftsMax);
   const int32_t tentative = options_.tentative_max;
   options_.tentative_max = std::max(tentative, drafts.most);
-  models::ModelOptions model{.precision = options_.precision,
-                             .prefill_mla = options_.prefill_mla,
-                             .max_batch_tokens = options_.batch_tokens,
-                             .tentative_max = options_.tentative_max,
-                             .draft = options_.draft,
-                             .vision = options_.vision,
-                             .shards = {},
-                             .groups = {}};
+  models::ModelOptions model = model_options(options_);
   LATHE_TRY(model_, models::load_model(options_.model, *dispatch_, model));
   if (drafts.most == 0 || model_->info().has_draft) return {};
   if (!drafts.adaptive)

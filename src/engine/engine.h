@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -35,6 +36,7 @@ struct EngineOptions {
   std::string model;  ///< checkpoint directory
   models::Precision precision = models::Precision::kFast;
   models::MlaPath prefill_mla = models::MlaPath::kAbsorbed;
+  std::optional<models::CacheFormats> caches = {};  ///< none: those of the precision
   backend::CpuOptions cpu;
   std::map<std::string, std::string> kernels;  ///< --kernel op=variant
   bool no_fallback = false;
@@ -84,6 +86,9 @@ class Engine {
   std::unique_ptr<cache::Store> store_;
   std::unique_ptr<DraftExperience> experience_;
 };
+
+/// What a model is loaded with for such an engine.
+models::ModelOptions model_options(const EngineOptions& options);
 
 /// Blocks and block size of a store for `sequences` of `context_tokens` each, with room for the tentative tokens of a step.
 cache::StoreOptions store_options(const EngineOptions& options, const models::ModelInfo& info);

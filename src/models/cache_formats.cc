@@ -39,10 +39,7 @@ struct Mix {
   std::string_view name;
   CacheFormats formats;
 };
-constexpr std::array kMixes = {
-    Mix{"balanced", {.latent = DType::kI8, .index = DType::kI8, .state = DType::kF16, .keeping = StateKeeping::kPlain, .conv = DType::kBF16}},
-    Mix{"plain", {.latent = DType::kBF16, .index = DType::kBF16, .state = DType::kF32, .keeping = StateKeeping::kPlain, .conv = DType::kBF16}},
-};
+constexpr std::array kMixes = {Mix{"balanced", kBalancedCaches}, Mix{"plain", kPlainCaches}};
 
 Result<void> apply(CacheFormats& out, const FamilySpec& family, std::string_view value) {
   std::string_view name = value;

@@ -28,6 +28,12 @@ struct CacheFormats {
 inline constexpr CacheFormats kExactCaches = {
     .latent = DType::kF32, .index = DType::kF32, .state = DType::kF32, .keeping = StateKeeping::kPlain, .conv = DType::kF32};
 inline constexpr CacheFormats kFastCaches = {};
+/// The mix "plain": BF16 where rows are kept, states in FP32. What published figures count.
+inline constexpr CacheFormats kPlainCaches = {
+    .latent = DType::kBF16, .index = DType::kBF16, .state = DType::kF32, .keeping = StateKeeping::kPlain, .conv = DType::kBF16};
+/// The mix "balanced", chosen by measurement (docs/numerics.md).
+inline constexpr CacheFormats kBalancedCaches = {
+    .latent = DType::kI8, .index = DType::kI8, .state = DType::kF16, .keeping = StateKeeping::kPlain, .conv = DType::kBF16};
 
 /// Applies a text such as "latent=int8,index=fp8,state=fp16+replay,conv=bf16" to `base`; families that it does not name stay as they are. It may begin with
 /// the name of a mix, "balanced" or "plain", which says all of them. Pure.

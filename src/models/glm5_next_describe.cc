@@ -110,23 +110,22 @@ Json prefill_json(const PrefillBytes& bytes, int64_t chunk) {
 }
 
 Json facts(const Glm5NextConfig& c, const Glm5NextTotals& totals, const DescribeOptions& options, int64_t context) {
-  const CacheFormat format = options.model.precision == Precision::kExact
-                                 ? CacheFormat{.latent = RowFormat::kF32, .index = RowFormat::kF32, .raw = DType::kF32}
-                                 : CacheFormat{.raw = DType::kF32};
+  const CacheFormats formats = options.model.cache_formats();
   const bool expanded = options.model.prefill_mla == MlaPath::kExpanded;
   const int64_t chunk = std::min(options.chunk_tokens, context);
   const auto decode = flop_rows(c, {.context = context});
   const auto prefill = flop_rows(c, {.context = context, .prefill = true, .expanded = expanded});
   Json out = Json::Object{{"dimensions", dimensions_json(c)},
                           {"quantisation", quantization_text(c.quantization)},
+                          {"cache_formats", cache_formats_text(formats)},
                           {"total", totals_json(totals.all())},
                           {"kinds", kinds_json(totals)}};
   out.set("layers", layers_json(c, totals, decode));
   out.set("flops_decode", flops_json(decode));
   out.set("flops_prefill", flops_json(prefill));
   out.set("decode_step_bytes",
-          step_json(decode_step_bytes(c, totals, {.batch = options.batch, .context = context, .format = format}), options.batch));
-  out.set("prefill_token_bytes", prefill_json(prefill_token_bytes(c, totals, {.context = context, .chunk = chunk, .format = format}), chunk));
+          step_json(decode_step_bytes(c, totals, {.batch = options.batch, .context = context, .formats = formats}), options.batch));
+  out.set("prefill_token_bytes", prefill_json(prefill_token_bytes(c, totals, {.context = context, .chunk = chunk, .formats = formats}), chunk));
   return out;
 }
 

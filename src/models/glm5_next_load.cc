@@ -1,5 +1,7 @@
 // Loading: config, checkpoint, weights on the device, buffers, and the dry passes that plan every op call.
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "base/file.h"
@@ -78,7 +80,11 @@ Result<std::unique_ptr<Model>> Glm5NextModel::load(const std::string& directory,
   LATHE_TRY(Glm5NextShards shards, resolve_shards(parsed.config, options.shards, options.groups));
   std::unique_ptr<Glm5NextModel> model(new Glm5NextModel(dispatch, options, std::move(parsed.config), std::move(shards)));
   LATHE_TRY_VOID(model->load_weights(directory));
-  if (auto planned = model->plan(); !planned) return base::forward_error(planned, directory);
+  if (auto planned = model->plan(); !planned) {
+    // A format that nobody asked for is not the reason.
+    const std::string caches = options.caches ? fmt::format(" with caches {}", cache_formats_text(*options.caches)) : "";
+    return base::forward_error(planned, directory + caches);
+  }
   return std::unique_ptr<Model>(std::move(model));
 }
 
@@ -92,7 +98,7 @@ Result<void> Glm5NextModel::load_weights(const std::string& directory) {
     bound = weights_from_config(config_, zeros_.data());
   }
   choose_compute(bound);
-  decode_bytes_ = decode_bytes(config_, totals_from_weights(config_, bound));
+  decode_bytes_ = decode_bytes(config_, totals_from_weights(config_, bound), options_.cache_formats());
   if (!options_.draft) bound.mtp.reset();
   if (!options_.vision) bound.vision.reset();
   LATHE_TRY(weights_, place_weights(config_, shards_, std::move(bound), device()));

@@ -4,6 +4,7 @@
 
 #include "models/glm5_next_shapes.h"
 #include "models/glm5_next_table.h"
+#include "tensor/quantised.h"
 
 namespace lathe::models {
 namespace {
@@ -45,24 +46,20 @@ class WeightsCounter : public Counter {
   }
 };
 
-int64_t row_bytes(RowFormat format, int64_t width) {
-  switch (format) {
-    case RowFormat::kF32: return 4 * width;
-    case RowFormat::kBF16: return 2 * width;
-    case RowFormat::kFp8Scaled: return width + 4 * scale_blocks(width);
-  }
-  return 0;
-}
+int64_t values_bytes(DType dtype, int64_t count) { return count * static_cast<int64_t>(tensor::dtype_bytes(dtype)); }
+
+/// One row of latents or index keys, scales included.
+int64_t row_bytes(DType dtype, int64_t width) { return values_bytes(dtype, width) + (tensor::is_code(dtype) ? 4 * tensor::runs_of(width) : 0); }
 
 /// Caches of one sparse layer.
-CacheBytes sparse_layer_bytes(const Glm5NextConfig& c, int64_t context, const CacheFormat& format, IndexerKind indexer) {
+CacheBytes sparse_layer_bytes(const Glm5NextConfig& c, int64_t context, const CacheFormats& formats, IndexerKind indexer) {
   CacheBytes bytes;
-  bytes.latent = context * row_bytes(format.latent, c.mla.kv_lora_rank);
+  bytes.latent = context * row_bytes(formats.latent, c.mla.kv_lora_rank);
   if (indexer == IndexerKind::kFull) {
-    bytes.index = context / c.indexer.kpool * row_bytes(format.index, c.indexer.head_dim);
+    bytes.index = context / c.indexer.kpool * row_bytes(formats.index, c.indexer.head_dim);
     // Raw key and gate rows of one pool; with pools of one token nothing ever waits.
     const int64_t slots = c.indexer.kpool > 1 ? c.indexer.kpool : 0;
-    bytes.tail = slots * 2 * c.indexer.head_dim * static_cast<int64_t>(tensor::dtype_bytes(format.raw));
+    bytes.tail = values_bytes(formats.conv, slots * 2 * c.indexer.head_dim);
   }
   return bytes;
 }
@@ -114,14 +111,15 @@ int64_t glm5_next_int8_matrices(const Glm5NextConfig& config, const Glm5NextWeig
   return totals_from_weights(config, weights).all().int8_matrices;
 }
 
-CacheBytes cache_bytes(const Glm5NextConfig& c, int64_t context, const CacheFormat& format) {
+CacheBytes cache_bytes(const Glm5NextConfig& c, int64_t context, const CacheFormats& formats) {
   CacheBytes bytes;
   const int64_t kda_layers = c.count(MixerKind::kKda);
-  bytes.kda_state = kda_layers * c.kda.channels() * c.kda.head_dim * 4;
-  bytes.conv = kda_layers * 3 * c.kda.channels() * (c.kda.conv_width - 1) * static_cast<int64_t>(tensor::dtype_bytes(format.raw));
+  bytes.kda_state = values_bytes(formats.state, kda_layers * c.kda.channels() * c.kda.head_dim);
+  if (tensor::is_code(formats.state)) bytes.kda_state += values_bytes(DType::kF32, kda_layers * c.kda.channels());
+  bytes.conv = values_bytes(formats.conv, kda_layers * 3 * c.kda.channels() * (c.kda.conv_width - 1));
   for (const IndexerKind kind : c.indexers) {
     if (kind == IndexerKind::kNone) continue;
-    const CacheBytes layer = sparse_layer_bytes(c, context, format, kind);
+    const CacheBytes layer = sparse_layer_bytes(c, context, formats, kind);
     bytes.latent += layer.latent;
     bytes.index += layer.index;
     bytes.tail += layer.tail;
@@ -129,8 +127,8 @@ CacheBytes cache_bytes(const Glm5NextConfig& c, int64_t context, const CacheForm
   return bytes;
 }
 
-CacheBytes draft_cache_bytes(const Glm5NextConfig& c, int64_t context, const CacheFormat& format) {
-  return c.draft_layer ? sparse_layer_bytes(c, context, format, IndexerKind::kFull) : CacheBytes{};
+CacheBytes draft_cache_bytes(const Glm5NextConfig& c, int64_t context, const CacheFormats& formats) {
+  return c.draft_layer ? sparse_layer_bytes(c, context, formats, IndexerKind::kFull) : CacheBytes{};
 }
 
 double distinct_experts(const MoeConfig& moe, int64_t tokens) {
@@ -143,20 +141,20 @@ StepBytes decode_step_bytes(const Glm5NextConfig& c, const Glm5NextTotals& total
   StepBytes out;
   out.fixed_weights = static_cast<double>(sum(totals.text).bytes - experts - at(totals.text, TensorKind::kEmbedding).bytes);
   out.expert_weights = static_cast<double>(experts) / static_cast<double>(c.moe.experts) * distinct_experts(c.moe, point.batch);
-  const CacheBytes fixed = cache_bytes(c, 0, point.format);
+  const CacheBytes fixed = cache_bytes(c, 0, point.formats);
   out.kda_state = 2 * batch * static_cast<double>(fixed.kda_state);
   out.conv = 2 * batch * static_cast<double>(fixed.conv);
-  out.attention = batch * static_cast<double>(cache_bytes(c, keys_at(c.indexer, point.context), point.format).latent +
-                                              cache_bytes(c, point.context, point.format).index);
+  out.attention = batch * static_cast<double>(cache_bytes(c, keys_at(c.indexer, point.context), point.formats).latent +
+                                              cache_bytes(c, point.context, point.formats).index);
   return out;
 }
 
 PrefillBytes prefill_token_bytes(const Glm5NextConfig& c, const Glm5NextTotals& totals, const PrefillPoint& point) {
   const int64_t tokens = std::max<int64_t>(point.context, 1);
   const int64_t chunk = std::clamp<int64_t>(point.chunk, 1, tokens);
-  const StepBytes step = decode_step_bytes(c, totals, {.batch = 1, .context = 0, .format = point.format});
-  const auto latent_row = static_cast<double>(cache_bytes(c, 1, point.format).latent);
-  const auto pool_row = static_cast<double>(cache_bytes(c, c.indexer.kpool, point.format).index);
+  const StepBytes step = decode_step_bytes(c, totals, {.batch = 1, .context = 0, .formats = point.formats});
+  const auto latent_row = static_cast<double>(cache_bytes(c, 1, point.formats).latent);
+  const auto pool_row = static_cast<double>(cache_bytes(c, c.indexer.kpool, point.formats).index);
   const auto expert_bytes = static_cast<double>(at(totals.text, TensorKind::kExpert).bytes) / static_cast<double>(c.moe.experts);
   const auto head = static_cast<double>(at(totals.text, TensorKind::kHead).bytes);
   const double whole_chunk_experts = distinct_experts(c.moe, chunk);
@@ -188,9 +186,9 @@ double draft_step_weight_bytes(const Glm5NextConfig& c, const Glm5NextTotals& to
   return static_cast<double>(sum(totals.draft).bytes - experts + at(totals.text, TensorKind::kHead).bytes) + touched;
 }
 
-DecodeBytes decode_bytes(const Glm5NextConfig& c, const Glm5NextTotals& totals) {
-  const StepBytes none = decode_step_bytes(c, totals, {.batch = 0, .context = 0});
-  const StepBytes one = decode_step_bytes(c, totals, {.batch = 1, .context = 0});
+DecodeBytes decode_bytes(const Glm5NextConfig& c, const Glm5NextTotals& totals, const CacheFormats& formats) {
+  const StepBytes none = decode_step_bytes(c, totals, {.batch = 0, .context = 0, .formats = formats});
+  const StepBytes one = decode_step_bytes(c, totals, {.batch = 1, .context = 0, .formats = formats});
   const auto experts = static_cast<double>(c.moe.experts);
   return {.fixed = none.fixed_weights,
           .expert = static_cast<double>(at(totals.text, TensorKind::kExpert).bytes) / experts,

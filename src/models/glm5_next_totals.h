@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "models/cache_formats.h"
 #include "models/decode_bytes.h"
 #include "models/glm5_next_config.h"
 #include "models/glm5_next_tensors.h"
@@ -75,16 +76,7 @@ double flops_of_layer(const Glm5NextConfig& config, const std::vector<FlopRow>& 
 /// Vision tower and merger for a grid of patches.
 double vision_flops(const VisionConfig& vision, int64_t steps, int64_t height, int64_t width);
 
-/// How a row of latents or index keys is kept.
-enum class RowFormat : uint8_t { kF32, kBF16, kFp8Scaled };  ///< kFp8Scaled: one byte a value and one f32 scale per 128 values
-
-struct CacheFormat {
-  RowFormat latent = RowFormat::kBF16;
-  RowFormat index = RowFormat::kBF16;
-  DType raw = DType::kBF16;  ///< conv windows and raw index tails; the KDA state is always f32
-};
-
-/// Bytes of one sequence, over all layers of the main model or of the draft layer.
+/// Bytes of one sequence, over all layers of the main model or of the draft layer. Raw index tails are counted in the dtype of the windows, as published.
 struct CacheBytes {
   int64_t kda_state = 0;
   int64_t conv = 0;
@@ -94,8 +86,8 @@ struct CacheBytes {
 
   int64_t total() const { return kda_state + conv + latent + index + tail; }
 };
-CacheBytes cache_bytes(const Glm5NextConfig& config, int64_t context, const CacheFormat& format = {});
-CacheBytes draft_cache_bytes(const Glm5NextConfig& config, int64_t context, const CacheFormat& format = {});
+CacheBytes cache_bytes(const Glm5NextConfig& config, int64_t context, const CacheFormats& formats = kPlainCaches);
+CacheBytes draft_cache_bytes(const Glm5NextConfig& config, int64_t context, const CacheFormats& formats = kPlainCaches);
 
 /// Experts of one layer that `tokens` tokens touch under uniform routing.
 double distinct_experts(const MoeConfig& moe, int64_t tokens);
@@ -114,7 +106,7 @@ struct StepBytes {
 struct StepPoint {
   int64_t batch = 1;
   int64_t context = 1;
-  CacheFormat format = {};
+  CacheFormats formats = kPlainCaches;
 };
 StepBytes decode_step_bytes(const Glm5NextConfig& config, const Glm5NextTotals& totals, const StepPoint& point);
 /// Bytes that a token of a prompt must move: the mean over a prompt of `context` tokens that is read alone, in chunks of `chunk` tokens.
@@ -132,12 +124,12 @@ struct PrefillBytes {
 struct PrefillPoint {
   int64_t context = 1;
   int64_t chunk = 512;
-  CacheFormat format = {};
+  CacheFormats formats = kPlainCaches;
 };
 PrefillBytes prefill_token_bytes(const Glm5NextConfig& config, const Glm5NextTotals& totals, const PrefillPoint& point);
 /// Weight bytes of one draft step for `batch` tokens, the head included.
 double draft_step_weight_bytes(const Glm5NextConfig& config, const Glm5NextTotals& totals, int64_t batch);
 /// The same as functions of rows and sequences.
-DecodeBytes decode_bytes(const Glm5NextConfig& config, const Glm5NextTotals& totals);
+DecodeBytes decode_bytes(const Glm5NextConfig& config, const Glm5NextTotals& totals, const CacheFormats& formats = kPlainCaches);
 
 }  // namespace lathe::models

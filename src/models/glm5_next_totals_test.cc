@@ -177,12 +177,12 @@ TEST(Glm5NextTotals, StepBytesOfTheSpec) {
   constexpr double kMiB = 1 << 20;
   EXPECT_EQ(decode_step_bytes(c, totals, {}).kda_state, 272 * kMiB);
   EXPECT_NEAR(decode_step_bytes(c, totals, {.batch = 3}).conv, 3 * 9.56 * kMiB, 0.02 * kMiB);
-  const CacheFormat fp8 = {RowFormat::kFp8Scaled, RowFormat::kFp8Scaled, DType::kBF16};
+  const CacheFormats fp8 = {.latent = DType::kF8E4M3, .index = DType::kF8E4M3, .conv = DType::kBF16};
   const std::tuple<int64_t, double, double> reads[] = {
       {2048, 24.5e6, 12.6e6}, {32768, 46.2e6, 23.8e6}, {131072, 115.4e6, 59.5e6}, {1 << 20, 761e6, 392.5e6}};
   for (const auto& [context, bf16_bytes, fp8_bytes] : reads) {
     EXPECT_NEAR(decode_step_bytes(c, totals, {.context = context}).attention, bf16_bytes, bf16_bytes * 0.002) << context;
-    EXPECT_NEAR(decode_step_bytes(c, totals, {.context = context, .format = fp8}).attention, fp8_bytes, 0.051e6) << context;
+    EXPECT_NEAR(decode_step_bytes(c, totals, {.context = context, .formats = fp8}).attention, fp8_bytes, 0.051e6) << context;
   }
 }
 
@@ -223,20 +223,20 @@ TEST(Glm5NextTotals, OnlyThePromptsLastTokenNeedsTheHead) {
 TEST(Glm5NextTotals, CachesOfTheSpec) {
   const Glm5NextConfig c = release();
   constexpr int64_t kContext = 1 << 20;
-  const auto per_token = [&](const CacheFormat& format) {
-    const CacheBytes bytes = cache_bytes(c, kContext, format);
+  const auto per_token = [&](const CacheFormats& formats) {
+    const CacheBytes bytes = cache_bytes(c, kContext, formats);
     return (bytes.latent + bytes.index) / kContext;
   };
-  const auto draft_per_token = [&](const CacheFormat& format) {
-    const CacheBytes bytes = draft_cache_bytes(c, kContext, format);
+  const auto draft_per_token = [&](const CacheFormats& formats) {
+    const CacheBytes bytes = draft_cache_bytes(c, kContext, formats);
     return (bytes.latent + bytes.index) / kContext;
   };
-  const CacheFormat fp8 = {RowFormat::kFp8Scaled, RowFormat::kFp8Scaled, DType::kBF16};
-  const CacheFormat mixed = {RowFormat::kBF16, RowFormat::kFp8Scaled, DType::kBF16};
-  EXPECT_EQ(per_token({}), 11'968);
+  const CacheFormats fp8 = {.latent = DType::kF8E4M3, .index = DType::kF8E4M3, .conv = DType::kBF16};
+  const CacheFormats mixed = {.latent = DType::kBF16, .index = DType::kF8E4M3, .conv = DType::kBF16};
+  EXPECT_EQ(per_token(kPlainCaches), 11'968);
   EXPECT_EQ(per_token(fp8), 6'171);
   EXPECT_EQ(per_token(mixed), 11'627);
-  EXPECT_EQ(per_token({}) + draft_per_token({}), 13'056);
+  EXPECT_EQ(per_token(kPlainCaches) + draft_per_token(kPlainCaches), 13'056);
   EXPECT_EQ(per_token(fp8) + draft_per_token(fp8), 6'732);
   EXPECT_EQ(per_token(mixed) + draft_per_token(mixed), 12'684);
   const CacheBytes fixed = cache_bytes(c, 0);
@@ -244,6 +244,9 @@ TEST(Glm5NextTotals, CachesOfTheSpec) {
   EXPECT_EQ(fixed.conv, 34 * 147'456);
   EXPECT_EQ(fixed.tail, 11 * 2'048);
   EXPECT_EQ(fixed.latent + fixed.index, 0);
+  const auto states = [&](DType dtype) { return cache_bytes(c, 0, {.state = dtype}).kda_state; };
+  EXPECT_EQ(states(DType::kF16), fixed.kda_state / 2);
+  EXPECT_EQ(states(DType::kI8), 34 * 64 * 16'896);  // a head of 128 x 128 with its scales
 }
 
 TEST(Glm5NextTotals, VisionFlops) {

@@ -26,7 +26,7 @@ struct ModelDescription {
   bool weights = false;  ///< sizes come from stored tensors; else from the config alone
   std::vector<std::string> warnings;
   std::vector<cache::LayerFamily> cache_families;
-  /// An object of sections: dimensions, quantisation (a sentence), layers [list], kinds, total (tensors, fp8_matrices, int8_matrices, parameters, bytes), flops_decode, flops_prefill (per_token,
+  /// An object of sections: dimensions, quantisation (a sentence), cache_formats (as `--cache-dtype` takes them), layers [list], kinds, total (tensors, fp8_matrices, int8_matrices, parameters, bytes), flops_decode, flops_prefill (per_token,
   /// parts), decode_step_bytes, prefill_token_bytes.
   config::Json facts;
 };

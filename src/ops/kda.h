@@ -10,11 +10,14 @@ namespace lathe::ops {
 ///   z[t, c] = Σ_j w[j, c] · x[t − (W−1) + j, c];  out = z · σ(z)
 /// Rows before the step come from the window ring: position p lies in ring row p mod R; positions < 0 are zero. Afterwards the last min(R, rows) raw rows
 /// of each sequence are written to the ring. Needs R ≥ W − 1 (+ tentative tokens, so that a rollback finds its history).
+/// Formats  a bf16 ring rounds what it keeps (nearest even). A row of the step that is history to a later one (taps 0 … W − 2) is rounded there as well;
+///          a token's own row (tap W − 1) enters as it is.
+/// Bits     so no cut of a sequence changes a bit, whatever the ring keeps.
 struct ShortConvParams {
   static constexpr OpId kId = OpId::kShortConv;
   View x;       ///< f32 [T, C], raw projections
   View weight;  ///< f32 or bf16 [W, C], tap W−1 is the current token
-  View ring;    ///< inout f32 or bf16 [slots, R, C]; a bf16 ring rounds what it keeps (and only that)
+  View ring;    ///< inout f32 or bf16 [slots, R, C]
   View slot;    ///< i32 [S]
   Ragged batch;
   View out;  ///< f32 [T, C]; must not be x

@@ -9,12 +9,23 @@ namespace {
 
 constexpr int kDraftsMax = 5;
 
-class Commit : public testing::TestWithParam<Precision> {
+struct Mode {
+  const char* name;
+  Precision precision;
+  std::optional<CacheFormats> caches = {};
+};
+
+class Commit : public testing::TestWithParam<Mode> {
  protected:
   Commit() : rig_(options()), text_(text()), width_(rig_.vocabulary()) {}
   static RigOptions options() {
     return {.directory = data_path("builtin"),
-            .model = {.precision = GetParam(), .max_batch_tokens = 128, .tentative_max = kDraftsMax, .shards = {}, .groups = {}},
+            .model = {.precision = GetParam().precision,
+                      .max_batch_tokens = 128,
+                      .tentative_max = kDraftsMax,
+                      .caches = GetParam().caches,
+                      .shards = {},
+                      .groups = {}},
             .isa = "",
             .slots = 2,
             .dispatch = {}};
@@ -108,8 +119,12 @@ TEST_P(Commit, EveryCountOfEveryProposal) {
   EXPECT_EQ(rig_.store().length(drafted), at);
 }
 
-INSTANTIATE_TEST_SUITE_P(Modes, Commit, testing::Values(Precision::kExact, Precision::kFast),
-                         [](const auto& test) { return test.param == Precision::kExact ? "exact" : "fast"; });
+INSTANTIATE_TEST_SUITE_P(Modes, Commit,
+                         testing::Values(Mode{"exact", Precision::kExact}, Mode{"fast", Precision::kFast},
+                                         Mode{"fast_balanced", Precision::kFast, kBalancedCaches},
+                                         Mode{"exact_fp8_rows_int8_states", Precision::kExact,
+                                              CacheFormats{.latent = DType::kF8E4M3, .index = DType::kF8E4M3, .state = DType::kI8}}),
+                         [](const auto& test) { return test.param.name; });
 
 }  // namespace
 }  // namespace lathe::models::golden

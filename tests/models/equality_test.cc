@@ -12,24 +12,28 @@ namespace {
 struct Case {
   Precision precision;
   MlaPath prefill;
+  const char* caches_name = "";
+  std::optional<CacheFormats> caches = {};
 };
 
 std::string case_name(const testing::TestParamInfo<Case>& test) {
   return std::string(test.param.precision == Precision::kExact ? "exact" : "fast") +
-         (test.param.prefill == MlaPath::kAbsorbed ? "_absorbed" : "_expanded");
+         (test.param.prefill == MlaPath::kAbsorbed ? "_absorbed" : "_expanded") + test.param.caches_name;
 }
 
 class Equality : public testing::TestWithParam<Case> {
  protected:
   static RigOptions options(int threads = 2) {
     const Case param = GetParam();
-    return {.directory = data_path("golden/base"),
-            .model = {.precision = param.precision, .prefill_mla = param.prefill, .max_batch_tokens = 512, .shards = {}, .groups = {}},
-            .isa = "",
-            .threads = threads,
-            .blocks = 160,
-            .slots = 36,
-            .dispatch = {}};
+    return {
+        .directory = data_path("golden/base"),
+        .model =
+            {.precision = param.precision, .prefill_mla = param.prefill, .max_batch_tokens = 512, .caches = param.caches, .shards = {}, .groups = {}},
+        .isa = "",
+        .threads = threads,
+        .blocks = 160,
+        .slots = 36,
+        .dispatch = {}};
   }
   static std::vector<TokenId> prompt() { return GoldenFile(data_path("golden/base.safetensors")).tokens("ids.6"); }
   static std::vector<TokenId> random_tokens(size_t count, std::mt19937& random) {
@@ -141,8 +145,22 @@ INSTANTIATE_TEST_SUITE_P(Modes, Equality,
                                          Case{Precision::kFast, MlaPath::kAbsorbed}, Case{Precision::kFast, MlaPath::kExpanded}),
                          case_name);
 
+/// Every format of every family, and mixes of them.
+INSTANTIATE_TEST_SUITE_P(
+    Caches, Equality,
+    testing::Values(Case{Precision::kFast, MlaPath::kAbsorbed, "_int8_rows", CacheFormats{.latent = DType::kI8, .index = DType::kI8}},
+                    Case{Precision::kFast, MlaPath::kExpanded, "_fp8_rows", CacheFormats{.latent = DType::kF8E4M3, .index = DType::kF8E4M3}},
+                    Case{Precision::kFast, MlaPath::kAbsorbed, "_fp16_states_bf16_windows", CacheFormats{.state = DType::kF16, .conv = DType::kBF16}},
+                    Case{Precision::kFast, MlaPath::kAbsorbed, "_int8_states", CacheFormats{.state = DType::kI8}},
+                    Case{Precision::kFast, MlaPath::kAbsorbed, "_balanced", kBalancedCaches},
+                    Case{Precision::kExact, MlaPath::kExpanded, "_balanced", kBalancedCaches},
+                    Case{Precision::kExact, MlaPath::kAbsorbed, "_plain", kPlainCaches}),
+    case_name);
+
 /// FP8 blocks, experts, head sizes of 128 and a selection that leaves most of the context out.
 TEST_P(Equality, TrainedModel) {
+  const Case param = GetParam();
+  if (param.caches && !(*param.caches == kBalancedCaches && param.prefill == MlaPath::kAbsorbed)) GTEST_SKIP() << "of the formats, one mix";
   RigOptions trained = options();
   trained.directory = data_path("builtin");
   trained.slots = 2;

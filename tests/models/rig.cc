@@ -69,15 +69,16 @@ std::vector<float> copy_to_floats(backend::Device& device, const View& view) {
 
 std::vector<float> Rig::host(const View& view) { return copy_to_floats(*device_, view); }
 
-std::vector<float> Rig::state(SequenceId sequence, int32_t layer, const std::string& family) {
-  std::vector<std::byte> bytes = must(store_->materialise(sequence, layer, family), family.c_str());
-  std::vector<float> out(bytes.size() / sizeof(float));
-  std::copy_n(reinterpret_cast<const float*>(bytes.data()), out.size(), out.begin());
+std::vector<float> Rig::state(SequenceId sequence, int32_t layer, const std::string& family, int plane) {
+  const std::vector<std::byte> bytes = must(store_->materialise(sequence, layer, family, plane), family.c_str());
+  const DType dtype = store_->plane(layer, family, plane).dtype;
+  std::vector<float> out(bytes.size() / tensor::dtype_bytes(dtype));
+  for (size_t i = 0; i < out.size(); ++i) out[i] = tensor::load_as_float(dtype, bytes.data(), static_cast<int64_t>(i));
   return out;
 }
 
-std::vector<float> Rig::cached_rows(SequenceId sequence, int32_t layer, const std::string& family, int64_t begin, int64_t end) {
-  const View plane = store_->plane(layer, family);
+std::vector<float> Rig::cached_rows(SequenceId sequence, int32_t layer, const std::string& family, int64_t begin, int64_t end, int which) {
+  const View plane = store_->plane(layer, family, which);
   const int64_t per_block = store_->block_rows(store_->family(layer, family));
   std::vector<float> out;
   for (int64_t row = begin; row < end; ++row) {
@@ -102,19 +103,21 @@ std::vector<float> Rig::ring_rows(SequenceId sequence, int32_t layer, const cach
   return out;
 }
 
+std::vector<float> Rig::plane_rows(SequenceId sequence, const cache::LayerFamily& of, int plane) {
+  const auto& [layer, family] = of;
+  const int64_t length = layer == model_->info().layers ? store_->draft_length(sequence) : store_->length(sequence);
+  if (family.candidates) return state(sequence, layer, family.name, plane);
+  if (family.unit == cache::Unit::kSequence) return ring_rows(sequence, layer, family, length);
+  return cached_rows(sequence, layer, family.name, 0, length / family.tokens_per_unit, plane);
+}
+
 std::vector<float> Rig::caches(SequenceId sequence) {
   std::vector<float> out;
-  for (const auto& [layer, family] : store_->families()) {
-    const int64_t length = layer == model_->info().layers ? store_->draft_length(sequence) : store_->length(sequence);
-    std::vector<float> values;
-    if (family.candidates) {
-      values = state(sequence, layer, family.name);
-    } else if (family.unit == cache::Unit::kSequence) {
-      values = ring_rows(sequence, layer, family, length);
-    } else {
-      values = cached_rows(sequence, layer, family.name, 0, length / family.tokens_per_unit);
+  for (const cache::LayerFamily& of : store_->families()) {
+    for (int plane = 0; plane < std::ssize(of.family.planes); ++plane) {
+      const std::vector<float> values = plane_rows(sequence, of, plane);
+      out.insert(out.end(), values.begin(), values.end());
     }
-    out.insert(out.end(), values.begin(), values.end());
   }
   return out;
 }

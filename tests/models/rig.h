@@ -49,15 +49,16 @@ class Rig {
   std::vector<float> prefill(const std::vector<TokenId>& tokens, const std::vector<int64_t>& chunks = {}, SequenceId* sequence = nullptr);
 
   std::vector<float> host(const View& view);
-  /// State of a sequence family as floats.
-  std::vector<float> state(SequenceId sequence, int32_t layer, const std::string& family);
-  /// Rows of a token or pool family in order of position.
-  std::vector<float> cached_rows(SequenceId sequence, int32_t layer, const std::string& family, int64_t begin, int64_t end);
+  /// One plane of a sequence family as floats; codes without their scales.
+  std::vector<float> state(SequenceId sequence, int32_t layer, const std::string& family, int plane = 0);
+  /// Rows of one plane of a token or pool family in order of position.
+  std::vector<float> cached_rows(SequenceId sequence, int32_t layer, const std::string& family, int64_t begin, int64_t end, int plane = 0);
   /// Everything that a sequence needs to go on: states, the part of each ring that can still be read, token and pool rows; draft caches up to the draft length.
   std::vector<float> caches(SequenceId sequence);
 
  private:
   std::vector<float> ring_rows(SequenceId sequence, int32_t layer, const cache::Family& family, int64_t length);
+  std::vector<float> plane_rows(SequenceId sequence, const cache::LayerFamily& of, int plane);
 
   std::unique_ptr<backend::Device> device_;
   std::unique_ptr<backend::Dispatch> dispatch_;

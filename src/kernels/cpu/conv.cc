@@ -1,12 +1,14 @@
 // short_conv, kda_gate and gated_norm, all levels.
 //
 // Idea    element-wise over channels; weights and constants of a launch are brought into floats once. Rows run side by side; a sequence's ring is
-//         written after all its rows have been computed: at once if it has a single one, else after every row.
+//         written after all its rows have been computed: at once if it has a single one, else after every row. Of a BF16 ring the rows of the step are
+//         rounded once as well, for those behind them; decode steps have no such rows.
 // Floor   bytes of the rows in and out.
 #include <cmath>
 
 #include "kernels/cpu/kda_isa.h"
 #include "kernels/cpu/kernels.h"
+#include "kernels/cpu/matmul_isa.h"
 #include "kernels/cpu/rows.h"
 #include "kernels/cpu/vectors.h"
 #include "ops/kda.h"
@@ -17,6 +19,7 @@ namespace {
 struct Isa {
   const KdaIsa& kda;
   const RowIsa& row;
+  const MatmulIsa& rounding;
 };
 
 class ShortConv {
@@ -29,17 +32,21 @@ class ShortConv {
     LATHE_COUNT(context_, kBytesRead, (3 * sequences + 1) * 4 + channels_ * taps_ * size_of(p_.weight));
     LATHE_COUNT(context_, kWeightBytes, channels_ * taps_ * size_of(p_.weight));
     if (rows == 0) return;
-    // A row of zeros, and what is not float: the taps, and per sequence the rows before the step.
+    // A row of zeros, and what is not float: the taps, per sequence the rows before the step, and rows of the step that others have behind them.
     const bool convert = p_.ring.dtype != DType::kF32;
     const int64_t history = convert ? sequences * (taps_ - 1) : 0, taps = p_.weight.dtype != DType::kF32 ? taps_ : 0;
-    float* const memory = static_cast<float*>(context_.scratch->shared((1 + taps + history) * channels_ * 4));
+    const int64_t rounded = convert && p_.batch.longest > 1 ? rows : 0;
+    float* const memory = static_cast<float*>(context_.scratch->shared((1 + taps + history + rounded) * channels_ * 4));
     if (memory == nullptr) return;
-    zeros_ = memory, history_ = memory + (1 + taps) * channels_;
+    zeros_ = memory, history_ = memory + (1 + taps) * channels_, rounded_ = history_ + history * channels_;
     std::fill_n(memory, channels_, 0.0f);
     weight_ = taps > 0 ? memory + channels_ : p_.weight.f32();
     weight_stride_ = taps > 0 ? channels_ : p_.weight.step(0);
     for (int64_t j = 0; j < taps; ++j) isa_.row.from_bf16(p_.weight.bf16() + j * p_.weight.step(0), channels_, memory + (1 + j) * channels_);
     if (convert) convert_history();
+    for_pieces(context_, rounded, channels_, [&](int64_t begin, int64_t end, int) {
+      for (int64_t t = begin; t < end; ++t) isa_.rounding.round_bf16(p_.x.f32() + t * p_.x.step(0), channels_, rounded_ + t * channels_);
+    });
     for_pieces(context_, rows, channels_ * 4, [&](int64_t begin, int64_t end, int) {
       for (int64_t t = begin; t < end; ++t) one_row(t);
     });
@@ -74,6 +81,8 @@ class ShortConv {
       const int64_t at = position - (taps_ - 1) + j;
       if (at < 0) {
         rows[j] = zeros_;
+      } else if (at >= start && at < position && p_.ring.dtype != DType::kF32) {
+        rows[j] = rounded_ + (begin[s] + at - start) * channels_;
       } else if (at >= start) {
         rows[j] = p_.x.f32() + (begin[s] + at - start) * p_.x.step(0);
       } else if (p_.ring.dtype == DType::kF32) {
@@ -110,7 +119,7 @@ class ShortConv {
       if (p_.ring.dtype == DType::kF32) {
         std::memcpy(p_.ring.f32() + to, from, static_cast<size_t>(channels_) * 4);
       } else {
-        for (int64_t c = 0; c < channels_; ++c) p_.ring.bf16()[to + c] = tensor::float_to_bf16(from[c]);
+        isa_.rounding.to_bf16(from, channels_, p_.ring.bf16() + to);
       }
       LATHE_COUNT(context_, kBytesWritten, channels_ * size_of(p_.ring));
     }
@@ -124,6 +133,7 @@ class ShortConv {
   int64_t weight_stride_ = 0;
   const float* zeros_ = nullptr;
   float* history_ = nullptr;  ///< [S, W − 1, C]
+  float* rounded_ = nullptr;  ///< [T, C]
 };
 
 void gate(const Isa& isa, const ops::KdaGateParams& p, const ops::LaunchContext& context) {
@@ -186,15 +196,15 @@ void gated_norm(const Isa& isa, const ops::GatedNormParams& p, const ops::Launch
 
 }  // namespace
 
-#define LATHE_KDA_KERNELS(level, Level)                                                                      \
-  void LATHE_KERNEL(short_conv_##level)(const void* params, const ops::LaunchContext& context) {             \
-    ShortConv({kKda##Level, kRow##Level}, *static_cast<const ops::ShortConvParams*>(params), context).run(); \
-  }                                                                                                          \
-  void LATHE_KERNEL(kda_gate_##level)(const void* params, const ops::LaunchContext& context) {               \
-    gate({kKda##Level, kRow##Level}, *static_cast<const ops::KdaGateParams*>(params), context);              \
-  }                                                                                                          \
-  void LATHE_KERNEL(gated_norm_##level)(const void* params, const ops::LaunchContext& context) {             \
-    gated_norm({kKda##Level, kRow##Level}, *static_cast<const ops::GatedNormParams*>(params), context);      \
+#define LATHE_KDA_KERNELS(level, Level)                                                                                      \
+  void LATHE_KERNEL(short_conv_##level)(const void* params, const ops::LaunchContext& context) {                             \
+    ShortConv({kKda##Level, kRow##Level, kMatmul##Level}, *static_cast<const ops::ShortConvParams*>(params), context).run(); \
+  }                                                                                                                          \
+  void LATHE_KERNEL(kda_gate_##level)(const void* params, const ops::LaunchContext& context) {                               \
+    gate({kKda##Level, kRow##Level, kMatmul##Level}, *static_cast<const ops::KdaGateParams*>(params), context);              \
+  }                                                                                                                          \
+  void LATHE_KERNEL(gated_norm_##level)(const void* params, const ops::LaunchContext& context) {                             \
+    gated_norm({kKda##Level, kRow##Level, kMatmul##Level}, *static_cast<const ops::GatedNormParams*>(params), context);      \
   }
 
 LATHE_KDA_KERNELS(scalar, Scalar)

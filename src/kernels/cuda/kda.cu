@@ -18,14 +18,17 @@ __global__ void short_conv(const ConvArgs p) {
   if (rows == 0) return;
   const int start = p.batch.start[s];
   const int64_t column = p.slot[s] * p.ring_slot + c;
-  const auto raw = [&](int position) {
+  // What the row at `own` reads of `position`: other rows of the step as the ring will keep them.
+  const auto raw = [&](int position, int own) {
     if (position < 0) return 0.0f;
     if (position < start) return element(p.ring, p.ring_type, column + position % p.ring_rows * p.ring_row);
-    return p.x.data[(begin + position - start) * p.x.stride + c];
+    const float value = p.x.data[(begin + position - start) * p.x.stride + c];
+    return position == own || p.ring_type == Type::kF32 ? value : round_bf16(value);
   };
   for (int t = 0; t < rows; ++t) {
+    const int own = start + t;
     float z = 0;
-    for (int j = 0; j < p.taps; ++j) z = fmaf(element(p.weight, j * p.weight_stride + c), raw(start + t - (p.taps - 1) + j), z);
+    for (int j = 0; j < p.taps; ++j) z = fmaf(element(p.weight, j * p.weight_stride + c), raw(own - (p.taps - 1) + j, own), z);
     p.out.data[(begin + t) * p.out.stride + c] = z / (1.0f + expf(-z));
   }
   const int kept = rows < p.ring_rows ? rows : p.ring_rows;

@@ -69,15 +69,19 @@ void LATHE_KERNEL(short_conv)(const void* params, const LaunchContext& context) 
     const int64_t start = p.batch.start.i32()[s];
     if (begin == end) return;
     const auto ring_index = [&](int64_t position, int64_t c) { return p.slot.i32()[s] * p.ring.step(0) + position % ring * p.ring.step(1) + c; };
-    const auto raw = [&](int64_t position, int64_t c) -> double {
+    // What the token at `own` reads of `position`: other rows of the step as the ring will keep them.
+    const auto raw = [&](int64_t position, int64_t own, int64_t c) -> double {
       if (position < 0) return 0.0;
       if (position < start) return static_cast<double>(tensor::load_as_float(p.ring.dtype, p.ring.data, ring_index(position, c)));
-      return static_cast<double>(row(p.x, begin + position - start)[c]);
+      const float value = row(p.x, begin + position - start)[c];
+      if (position == own || p.ring.dtype == DType::kF32) return static_cast<double>(value);
+      return static_cast<double>(tensor::bf16_to_float(tensor::float_to_bf16(value)));
     };
     for (int64_t t = begin; t < end; ++t) {
+      const int64_t own = start + t - begin;
       for (int64_t c = 0; c < channels; ++c) {
         double z = 0;
-        for (int64_t j = 0; j < taps; ++j) z += at(p.weight, j * p.weight.step(0) + c) * raw(start + t - begin - (taps - 1) + j, c);
+        for (int64_t j = 0; j < taps; ++j) z += at(p.weight, j * p.weight.step(0) + c) * raw(own - (taps - 1) + j, own, c);
         row(p.out, t)[c] = static_cast<float>(silu(z));
       }
     }
