@@ -70,7 +70,7 @@ class Caches(clilib.Case):
             seen.add(whole)
 
     def test_text_is_made_with_any_format(self):
-        out = self.lathe.json("run", "-p", "What is 47 + 85?", "-n", "40", "--temp", "0", "--json", "--cache-dtype", "balanced")
+        out = self.lathe.json("run", "-p", "What is 47 + 85?", "-n", "60", "--temp", "0", "--json", "--cache-dtype", "balanced")
         self.assertIn("132", out["text"])
 
     def test_two_formats_are_compared(self):
