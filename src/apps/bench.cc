@@ -420,6 +420,7 @@ Result<int> bench_verb(const config::Settings& settings, const BenchOptions& opt
   if (options.suite == "ops") return bench_ops_verb(settings, options);
   if (options.suite == "model") return bench_model_verb(settings, options);
   if (options.suite == "rival") return bench_rival_verb(settings, options);
+  if (options.suite == "ladder") return ladder_verb(settings, options.ladder);
   if (options.suite == "make-slice") return make_slice_verb(options.slice);
   return bench_ab_verb(settings, options);
 }

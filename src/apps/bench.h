@@ -1,10 +1,11 @@
 #pragma once
-// The verb `bench`: ops, model, ab, rival, make-slice.
+// The verb `bench`: ops, model, ab, rival, ladder, make-slice.
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
+#include "apps/ladder.h"
 #include "apps/make_slice.h"
 #include "base/result.h"
 #include "config/settings.h"
@@ -12,7 +13,7 @@
 namespace lathe::apps {
 
 struct BenchOptions {
-  std::string suite;  ///< "ops", "model", "ab", "rival", "make-slice"
+  std::string suite;  ///< "ops", "model", "ab", "rival", "ladder", "make-slice"
   bool json = false;
   std::string baseline;  ///< report to compare with; empty: this machine's recorded one, if there is one
 
@@ -42,7 +43,8 @@ struct BenchOptions {
   std::string products_tokens = "1,16,64,512";
   std::string rival_arguments;  ///< rival: more flags for it
 
-  MakeSliceOptions slice;  ///< make-slice
+  LadderVerbOptions ladder;  ///< ladder
+  MakeSliceOptions slice;    ///< make-slice
 };
 /// `bench ab` with arms given in place: an arm that begins with a dash, like "--isa avx2", would be taken for a flag. One that is a word of its own with
 /// blanks in it becomes --a=… or --b=…, like every other word that is no value of a flag and all words behind `--`; the first one is A.

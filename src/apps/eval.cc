@@ -7,7 +7,6 @@
 #include "apps/verbs.h"
 #include "base/file.h"
 #include "config/settings_json.h"
-#include "evaluate/bench_ab.h"
 #include "evaluate/comparison_report.h"
 #include "evaluate/eval_report.h"
 #include "text/tokenizer.h"
@@ -48,19 +47,6 @@ Result<Side> load(const config::Settings& settings, const evaluate::EvalSets& se
   LATHE_TRY(side.preprocess, base::file_content(media::read_preprocess_config(options.model)));
   LATHE_TRY(side.engine, engine::Engine::create(options));
   return side;
-}
-
-/// The settings of the run, changed by the word of --against: a model, flags of the engine, or both.
-Result<config::Settings> against_settings(const config::Settings& settings, const std::string& given) {
-  config::Settings out = settings;
-  std::vector<std::string> words = evaluate::split_words(given);
-  if (base::file_exists(given)) words = {given};  // a path may have blanks
-  if (words.empty()) return err(Code::kInvalidArgument, "--against '{}': expected a model, flags of the engine, or both", given);
-  if (!words.front().starts_with('-')) {
-    words.front().insert(0, "--model=");
-  }
-  if (const auto applied = apply_engine_flags(out, words); !applied) return base::forward_error(applied, fmt::format("--against '{}'", given));
-  return out;
 }
 
 /// Rows of each set that a change of half a logit can turn, as the record of a model says.
@@ -158,7 +144,7 @@ Result<int> evaluate_one(const config::Settings& settings, const EvalOptions& op
 
 /// Two models at once.
 Result<int> evaluate_two(const config::Settings& settings, const EvalOptions& options, const evaluate::EvalSets& sets, const std::string& folder) {
-  LATHE_TRY(const config::Settings other_settings, against_settings(settings, options.against));
+  LATHE_TRY(const config::Settings other_settings, settings_with(settings, "--against", options.against));
   evaluate::GateLimits limits;
   if (options.gate) {
     LATHE_TRY(limits, base::file_content(gate_limits(options, folder)));

@@ -233,6 +233,29 @@ void add_make_slice(CLI::App& bench, CommandLine& line) {
   verb->add_flag("--json", slice.json, "As JSON.");
 }
 
+void add_ladder(CLI::App& bench, CommandLine& line) {
+  LadderVerbOptions& ladder = line.bench.ladder;
+  CLI::App* verb =
+      add_verb(bench, line, "ladder", "What each technique gives, alone and all together: speed, bytes, memory, accuracy.", {"engine", "log"});
+  verb->callback([&line] { line.bench.suite = "ladder"; });
+  verb->add_option(
+          "--rung", ladder.rungs,
+          "A rung: its name, '=', and a model, flags of the engine, or both, on top of the settings of the run; may be repeated. The others are "
+          "compared with the first. Default: --preset plain, each of its formats made narrow, --preset full.")
+      ->type_name("NAME=FLAGS")
+      ->default_str("")
+      ->allow_extra_args(false);
+  verb->add_option("--prompt", ladder.prompts, "Lengths of prompts.")->type_name("N,N,…");
+  verb->add_option("--batch", ladder.batches, "Sequences that decode together.")->type_name("B,B,…");
+  verb->add_option("--decode-context", ladder.decode_context, "Tokens of each sequence before it decodes.")->check(integer_in(1, int64_t{1} << 24));
+  verb->add_option("--rounds", ladder.rounds, "Runs of each rung, in a drawn order.")->check(integer_in(2, base::kLimits.benchmark_pairs));
+  verb->add_option("--draw", ladder.seed, "Number that order and token ids are drawn from.")->check(integer_in(0, int64_t{1} << 60));
+  verb->add_option("--rows", ladder.rows, "Held-out rows for the accuracy; 0: none.")->check(integer_in(0, int64_t{1} << 30));
+  verb->add_option("--sets", ladder.sets, "Folder with evaluation sets (default: the built-in model's).")->type_name("DIR");
+  verb->add_option("--memory", ladder.memory, "For weights, activations and caches: 24G. Default: what the machine has free.")->type_name("BYTES");
+  verb->add_flag("--json", ladder.json, "As JSON.");
+}
+
 void add_bench(CLI::App& app, CommandLine& line) {
   BenchOptions& bench = line.bench;
   CLI::App* verb = app.add_subcommand("bench", "Speed, against the floors of this machine measured in the same run.");
@@ -295,6 +318,7 @@ void add_bench(CLI::App& app, CommandLine& line) {
   rival->add_option("--rival-args", bench.rival_arguments, "More flags for it, as one word: '-fa 1'.")->type_name("FLAGS")->default_str("");
   add_lengths(rival);
   add_pairs(rival);
+  add_ladder(*verb, line);
   add_make_slice(*verb, line);
 }
 

@@ -9,6 +9,7 @@
 
 #include "base/file.h"
 #include "base/limits.h"
+#include "evaluate/bench_ab.h"
 
 namespace lathe::apps {
 namespace {
@@ -326,6 +327,16 @@ Result<void> apply_engine_flags(config::Settings& settings, std::span<const std:
   }
   apply_preset(settings);
   return {};
+}
+
+Result<config::Settings> settings_with(const config::Settings& settings, const char* flag, const std::string& given) {
+  config::Settings out = settings;
+  std::vector<std::string> words = evaluate::split_words(given);
+  if (base::file_exists(given)) words = {given};  // a path may have blanks
+  if (words.empty()) return err(Code::kInvalidArgument, "{} '{}': expected a model, flags of the engine, or both", flag, given);
+  if (!words.front().starts_with('-')) words.front().insert(0, "--model=");
+  if (const auto applied = apply_engine_flags(out, words); !applied) return base::forward_error(applied, fmt::format("{} '{}'", flag, given));
+  return out;
 }
 
 Result<std::vector<int64_t>> split_integers(const char* flag, const std::string& text, int64_t least) {

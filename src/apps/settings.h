@@ -20,6 +20,9 @@ Result<void> apply_engine_flags(config::Settings& settings, std::span<const std:
 /// Gives the settings that a preset speaks of its values, where nobody says otherwise. To be called once all flags are applied.
 void apply_preset(config::Settings& settings);
 
+/// Settings changed by one word of a flag: a model, flags of the engine, or both: "other/model --dtype float32". Errors: as apply_engine_flags, with the flag.
+Result<config::Settings> settings_with(const config::Settings& settings, const char* flag, const std::string& given);
+
 /// The part of the settings that make an engine. Errors: invalid_argument (kernel list that is no op=variant), not_found (no such model).
 Result<engine::EngineOptions> engine_options(const config::Settings& settings);
 /// Sampling; what nobody set comes from the model's generation_config.json.

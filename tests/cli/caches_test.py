@@ -83,6 +83,42 @@ class Caches(clilib.Case):
         same = self.lathe.json("eval", "--cache-dtype", "latent=int8", "--against", "--cache-dtype latent=int8 --cache-dtype index=bf16", *few)
         self.assertEqual(same["bits_per_byte"], same["against"]["bits_per_byte"])
 
+    def test_presets_say_what_nobody_else_says(self):
+        formats = {name: self.inspect("--cache-dtype", name)["cache_formats"] for name in ("plain", "balanced")}
+        for preset, mix in (("plain", "plain"), ("full", "balanced")):
+            self.assertEqual(self.inspect("--preset", preset)["cache_formats"], formats[mix])
+            self.assertEqual(self.inspect("--preset", preset, "--dtype", "float32")["cache_formats"], formats[mix])
+        self.assertEqual(self.inspect("--preset", "none"), self.inspect())
+        self.assertEqual(self.inspect("--preset", "full", "--cache-dtype", "plain")["cache_formats"], formats["plain"])
+        self.assertEqual(self.inspect("--preset", "full", env={"LATHE_ENGINE_CACHE_DTYPE": "plain"})["cache_formats"], formats["plain"])
+        shown = self.lathe.json("config", "show", "--preset", "full")["engine.cache-dtype"]
+        self.assertEqual((shown["value"], shown["place"]), ("balanced", "preset full"))
+        self.refuse(2, ["preset", "'best'", "full"], "inspect", "--preset", "best")
+
+    SHORT = ["--rounds", "2", "--prompt", "16", "--batch", "1,2", "--decode-context", "8", "--memory", "1G"]
+
+    def test_a_ladder_has_the_rungs_of_the_presets(self):
+        out = self.lathe.json("bench", "ladder", "--json", "--rows", "0", *self.SHORT)
+        names = [rung["name"] for rung in out["rungs"]]
+        self.assertEqual((names[0], names[-1]), ("plain", "full"))
+        self.assertEqual(out["rungs"][0]["cache_formats"], self.inspect("--preset", "plain")["cache_formats"])
+        self.assertEqual(out["rungs"][-1]["cache_formats"], self.inspect("--preset", "full")["cache_formats"])
+        for rung in out["rungs"]:
+            self.assertEqual([figure["name"] for figure in rung["figures"]], ["prefill 16", "decode 1", "decode 2"])
+            self.assertTrue(all(len(figure["rates"]) == 2 and figure["median"] > 0 for figure in rung["figures"]))
+            self.assertEqual(rung["largest_batch"] * rung["sequence_bytes"] + rung["weight_bytes"] < 1 << 30, True)
+            self.assertNotIn("accuracy", rung)
+        self.assertGreater(out["rungs"][-1]["largest_batch"], out["rungs"][0]["largest_batch"])
+
+    def test_a_ladder_of_ones_own(self):
+        page = self.lathe.good("bench", "ladder", "--rows", "1", *self.SHORT, "--rung", "wide=", "--rung", "half states=--cache-dtype state=fp16", "--rung", "exact=--dtype float32")
+        for words in ("half states", "decode 2", "largest within 1.0 GiB", "KL"):
+            self.assertIn(words, page)
+        for rung, words in [("=--dtype float32", "NAME=FLAGS"), ("a=--frobnicate", "--frobnicate"), ("a=--cache-dtype latent=int4", "'int4'")]:
+            self.refuse(2, ["--rung", words], "bench", "ladder", "--rung", rung)
+        self.refuse(2, ["--memory", "'much'"], "bench", "ladder", "--memory", "much")
+        self.refuse(1, ["--rung 'a=/nowhere", "there is no model"], "bench", "ladder", *self.SHORT, "--rung", "a=/nowhere --isa avx2")
+
     def test_fallbacks_are_listed_or_refused(self):
         kernels = self.inspect("--cache-dtype", MIX)["engine"]["kernels"]
         lacking = [kernel for kernel in kernels if kernel["route"] != "native"]
