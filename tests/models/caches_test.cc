@@ -26,7 +26,7 @@ const Format kFormats[] = {
     {"int8_keys", {.latent = DType::kF32, .index = DType::kI8}, 1.2e-4},
     {"fp8_keys", {.latent = DType::kF32, .index = DType::kF8E4M3}, 3e-4},
     {"fp16_states", {.latent = DType::kF32, .index = DType::kF32, .state = DType::kF16}, 4e-4},
-    {"int8_states", {.latent = DType::kF32, .index = DType::kF32, .state = DType::kI8}, 3e-2},
+    {"int8_states", {.latent = DType::kF32, .index = DType::kF32, .state = DType::kI8}, 1e-2},
     {"bf16_windows", {.latent = DType::kF32, .index = DType::kF32, .conv = DType::kBF16}, 5e-4},
     {"plain", kPlainCaches, 7e-4},
     {"balanced", kBalancedCaches, 1e-2},
