@@ -124,7 +124,10 @@ Json facts(const Glm5NextConfig& c, const Glm5NextTotals& totals, const Describe
   out.set("flops_decode", flops_json(decode));
   out.set("flops_prefill", flops_json(prefill));
   out.set("decode_step_bytes",
-          step_json(decode_step_bytes(c, totals, {.batch = options.batch, .context = context, .formats = formats}), options.batch));
+          step_json(decode_step_bytes(
+                        c, totals,
+                        {.batch = options.batch, .context = context, .formats = formats, .replay_period = glm5_next_replay(c, options.model).period}),
+                    options.batch));
   out.set("prefill_token_bytes", prefill_json(prefill_token_bytes(c, totals, {.context = context, .chunk = chunk, .formats = formats}), chunk));
   return out;
 }

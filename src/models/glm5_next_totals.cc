@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "models/glm5_next_cache.h"
 #include "models/glm5_next_shapes.h"
 #include "models/glm5_next_table.h"
 #include "tensor/quantised.h"
@@ -143,6 +144,10 @@ StepBytes decode_step_bytes(const Glm5NextConfig& c, const Glm5NextTotals& total
   out.expert_weights = static_cast<double>(experts) / static_cast<double>(c.moe.experts) * distinct_experts(c.moe, point.batch);
   const CacheBytes fixed = cache_bytes(c, 0, point.formats);
   out.kda_state = 2 * batch * static_cast<double>(fixed.kda_state);
+  if (point.replay_period > 0) {
+    const auto heads = static_cast<double>(c.count(MixerKind::kKda) * c.kda.heads);
+    out.kda_state = batch * heads * replay_token_bytes(glm5_next_replay_bytes(c, point.formats), point.replay_period);
+  }
   out.conv = 2 * batch * static_cast<double>(fixed.conv);
   out.attention = batch * static_cast<double>(cache_bytes(c, keys_at(c.indexer, point.context), point.formats).latent +
                                               cache_bytes(c, point.context, point.formats).index);

@@ -96,7 +96,7 @@ double distinct_experts(const MoeConfig& moe, int64_t tokens);
 struct StepBytes {
   double fixed_weights = 0;   ///< everything but experts, embedding table, draft layer and vision
   double expert_weights = 0;  ///< distinct experts of all MoE layers
-  double kda_state = 0;       ///< read and written, all sequences
+  double kda_state = 0;       ///< read and written, all sequences; by replay the mean over a period, rings and flushes included
   double conv = 0;            ///< likewise
   double attention = 0;       ///< latents of the selected keys and all pooled index keys, read
 
@@ -107,6 +107,7 @@ struct StepPoint {
   int64_t batch = 1;
   int64_t context = 1;
   CacheFormats formats = kPlainCaches;
+  int32_t replay_period = 0;  ///< > 0: states are kept by replay
 };
 StepBytes decode_step_bytes(const Glm5NextConfig& config, const Glm5NextTotals& totals, const StepPoint& point);
 /// Bytes that a token of a prompt must move: the mean over a prompt of `context` tokens that is read alone, in chunks of `chunk` tokens.
