@@ -145,7 +145,7 @@ INSTANTIATE_TEST_SUITE_P(Modes, Equality,
                                          Case{Precision::kFast, MlaPath::kAbsorbed}, Case{Precision::kFast, MlaPath::kExpanded}),
                          case_name);
 
-/// Every format of every family, and mixes of them; INT8 states are rounded where pieces of a prompt end, and come with replay alone (replay_test.cc).
+/// Every format of every family, and mixes of them; INT8 states are rounded where pieces of a prompt end, and come with replay alone (replay_model_test.cc).
 INSTANTIATE_TEST_SUITE_P(
     Caches, Equality,
     testing::Values(Case{Precision::kFast, MlaPath::kAbsorbed, "_int8_rows", CacheFormats{.latent = DType::kI8, .index = DType::kI8}},
