@@ -34,6 +34,7 @@ void HostContext::run(const ops::Variant& variant, const void* params, ops::OpCo
   const ops::LaunchContext context{.pool = &pool_, .scratch = &scratch_, .counters = counters};
   LATHE_CHECK(counters == nullptr || variant.run_counted != nullptr, "variant '{}' has no counting twin", variant.name);
   (counters == nullptr ? variant.run : variant.run_counted)(params, context);
+  scratch_.even_out();
   if (scratch_.refused() != 0) [[unlikely]]
     failed_ = &variant;
 }

@@ -33,7 +33,19 @@ class HostScratch final : public ops::Scratch {
   /// `limit`: most bytes of one arena.
   HostScratch(int workers, int64_t limit) : local_(static_cast<size_t>(workers)), limit_(limit) {}
   void* shared(int64_t bytes) override { return ensure(shared_, bytes); }
-  void* local(int worker, int64_t bytes) override { return ensure(local_[static_cast<size_t>(worker)].arena, bytes); }
+  void* local(int worker, int64_t bytes) override {
+    for (int64_t most = most_.load(std::memory_order_relaxed);
+         bytes > most && !most_.compare_exchange_weak(most, bytes, std::memory_order_relaxed);) {
+    }
+    return ensure(local_[static_cast<size_t>(worker)].arena, bytes);
+  }
+  /// Between launches: what one worker has needed, each has from now on. So a worker that gets its first part of some work late takes no memory then.
+  void even_out() {
+    const int64_t most = most_.load(std::memory_order_relaxed);
+    if (most <= evened_) return;
+    evened_ = most;
+    for (Local& local : local_) ensure(local.arena, most);
+  }
   /// Bytes of a request that was refused since the start; 0: none was.
   int64_t refused() const { return refused_.load(std::memory_order_relaxed); }
   void forget_refused() { refused_.store(0, std::memory_order_relaxed); }
@@ -50,6 +62,8 @@ class HostScratch final : public ops::Scratch {
   HostArena shared_;
   std::vector<Local> local_;
   int64_t limit_;
+  int64_t evened_ = 0;            ///< every worker's arena has at least so much
+  std::atomic<int64_t> most_{0};  ///< that a worker has asked for
   std::atomic<int64_t> refused_{0};
 };
 

@@ -195,7 +195,7 @@ TEST(Drafts, KeptRowsLeaveTheDraftLayerAsItWouldBe) {
   std::array<std::vector<std::byte>, 2> latents;
   std::array<DraftCounts, 2> counts;
   std::array<int64_t, 2> calls{};
-  for (const size_t silent : {0, 1}) {
+  for (const size_t silent : {size_t{0}, size_t{1}}) {
     Generator generator(*engine);
     ASSERT_TRUE(generator.add(request(kText, 250)).has_value());
     generator.set_draft_limit([&](int32_t, int64_t generated) { return silent == 1 && generated % 40 < 35 ? 0 : 1; });

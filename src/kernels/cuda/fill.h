@@ -2,6 +2,7 @@
 // Views of the op seam as plain arguments of kernels.
 
 #include <functional>
+#include <span>
 
 #include "base/check.h"
 #include "kernels/cuda/args.h"
