@@ -16,6 +16,8 @@ constexpr const char* kRungs[] = {
     "int8 latents=--preset plain --cache-dtype plain,latent=int8",
     "int8 index keys=--preset plain --cache-dtype plain,index=int8",
     "fp16 states=--preset plain --cache-dtype plain,state=fp16",
+    "replay=--preset plain --cache-dtype plain,state=fp32+replay",
+    "fp16 replay=--preset plain --cache-dtype plain,state=fp16+replay",
     "full=--preset full",
 };
 

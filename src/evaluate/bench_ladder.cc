@@ -14,16 +14,22 @@ struct Rung {
   media::PreprocessConfig preprocess;  ///< held-out rows have no pictures
 };
 
-/// Bytes of a step of `batch` sequences or of a prompt's token, from the description of the model under the rung's settings.
-Result<double> described(const engine::Engine& engine, const LadderOptions& options, const char* section, int64_t batch, int64_t context) {
-  LATHE_TRY(const models::ModelDescription model, models::describe_model(engine.options().model, {.context = context,
+/// What the description of a model is asked for: bytes of a step of `batch` sequences, or of a prompt's token.
+struct Described {
+  const char* section;
+  int64_t batch;
+  int64_t context;
+};
+
+Result<double> described(const engine::Engine& engine, const Described& of) {
+  LATHE_TRY(const models::ModelDescription model, models::describe_model(engine.options().model, {.context = of.context,
                                                                                                   .context_at_most = true,
-                                                                                                  .batch = batch,
+                                                                                                  .batch = of.batch,
                                                                                                   .chunk_tokens = engine.options().batch_tokens,
                                                                                                   .model = engine::model_options(engine.options())}));
-  const config::Json* const bytes = model.facts.find(section);
+  const config::Json* const bytes = model.facts.find(of.section);
   const config::Json* const total = bytes == nullptr ? nullptr : bytes->find("total");
-  if (total == nullptr) return err(Code::kInternal, "the description of {} has no total of {}", options.rungs.front().engine.model, section);
+  if (total == nullptr) return err(Code::kInternal, "the description of {} has no total of {}", engine.options().model, of.section);
   return total->as_double();
 }
 
@@ -48,11 +54,11 @@ Result<LadderRow> make_row(const LadderOptions& options, const LadderRung& of, e
   row.weight_bytes = engine.info().weight_bytes;
   row.largest_batch = largest_batch(options.memory_bytes, row.weight_bytes + engine.info().activation_bytes, row.sequence_bytes);
   for (const int64_t tokens : options.bench.prompts) {
-    LATHE_TRY(const double bytes, described(engine, options, "prefill_token_bytes", 1, tokens));
+    LATHE_TRY(const double bytes, described(engine, {.section = "prefill_token_bytes", .batch = 1, .context = tokens}));
     row.figures.push_back({.name = fmt::format("prefill {}", tokens), .rates = {}, .token_bytes = bytes});
   }
   for (const int64_t batch : options.bench.batches) {
-    LATHE_TRY(const double bytes, described(engine, options, "decode_step_bytes", batch, options.bench.decode_context));
+    LATHE_TRY(const double bytes, described(engine, {.section = "decode_step_bytes", .batch = batch, .context = options.bench.decode_context}));
     row.figures.push_back({.name = fmt::format("decode {}", batch), .rates = {}, .token_bytes = bytes / static_cast<double>(batch)});
   }
   return row;

@@ -9,11 +9,6 @@ using config::Json;
 
 double mebibytes(double bytes) { return bytes / (1 << 20); }
 
-std::string rate_cell(const LadderFigure& figure, bool first) {
-  const std::string rate = fmt::format("{:.0f}", median(figure.rates));
-  return first ? rate : fmt::format("{} ({:.2f}x)", rate, figure.ratio.ratio);
-}
-
 std::string accuracy_cells(const LadderRow& row) {
   if (!row.accuracy) return fmt::format(" {:>10} {:>10}", "-", "-");
   return fmt::format(" {:>+9.4f}% {:>10.2e}", 100 * row.accuracy->relative(), row.accuracy->kl.value);
@@ -33,7 +28,9 @@ std::string ladder_page(const LadderOptions& options, const LadderBench& bench) 
   for (const LadderRow& row : bench.rows) {
     out += fmt::format("  {:<18}", row.name);
     for (const LadderFigure& figure : row.figures) {
-      out += fmt::format(" {:>15} {:>7.2f}", rate_cell(figure, &row == &bench.rows.front()), mebibytes(figure.token_bytes));
+      const std::string rate = fmt::format("{:.0f}", median(figure.rates));
+      const bool first = &row == &bench.rows.front();
+      out += fmt::format(" {:>15} {:>7.2f}", first ? rate : fmt::format("{} ({:.2f}x)", rate, figure.ratio.ratio), mebibytes(figure.token_bytes));
     }
     out += fmt::format(" {:>9.2f} {:>9}{}\n", mebibytes(static_cast<double>(row.sequence_bytes)), row.largest_batch, accuracy_cells(row));
   }
