@@ -16,7 +16,7 @@ struct PresetValue {
 };
 constexpr PresetValue kPresetValues[] = {
     {"plain", "engine.cache-dtype", "plain"},
-    {"full", "engine.cache-dtype", "balanced"},
+    {"full", "engine.cache-dtype", "balanced,state=fp16+replay"},
 };
 
 }  // namespace

@@ -122,11 +122,12 @@ void declare_engine(config::SettingRegistry& r) {
                     .choices = {"float32", "bfloat16"},
                     .help = "float32: exact mode, every activation and cache in FP32. bfloat16: fast mode, BF16 inputs of linear layers, FP32 sums.",
                     .aliases = {"dtype"}}));
-  r.declare(choice({.name = "engine.preset",
-                    .value = "none",
-                    .choices = {"none", "plain", "full"},
-                    .help = "Values for what nobody sets otherwise. plain: caches as the mix plain. full: everything that is faster within the gate.",
-                    .aliases = {"preset"}}));
+  r.declare(choice(
+      {.name = "engine.preset",
+       .value = "none",
+       .choices = {"none", "plain", "full"},
+       .help = "Values for what nobody sets otherwise. plain: caches as the mix plain. full: balanced, with replay (drafts are --draft-tokens).",
+       .aliases = {"preset"}}));
   r.declare(choice({.name = "engine.mla-prefill",
                     .value = "absorbed",
                     .choices = {"absorbed", "expanded"},
@@ -397,7 +398,7 @@ Result<engine::EngineOptions> engine_options(const config::Settings& settings) {
   options.context_tokens = settings.get_int("engine.context");
   options.context_is_default = settings.origin("engine.context") == config::SettingOrigin::kDefault;
   options.batch_tokens = settings.get_int("engine.batch-tokens");
-  const std::string drafts = settings.get_string("engine.draft-tokens");
+  const std::string& drafts = settings.get_string("engine.draft-tokens");
   options.drafts.adaptive = drafts == "auto";
   options.drafts.most = options.drafts.adaptive ? engine::kDraftsMax : drafts[0] - '0';
   options.drafts.health.on = settings.get_bool("engine.draft-health");

@@ -10,6 +10,7 @@ import unittest
 
 import clilib
 
+FULL = "balanced,state=fp16+replay"
 MIX = "latent=int8,index=fp8,state=fp16,conv=bf16"
 
 
@@ -84,15 +85,15 @@ class Caches(clilib.Case):
         self.assertEqual(same["bits_per_byte"], same["against"]["bits_per_byte"])
 
     def test_presets_say_what_nobody_else_says(self):
-        formats = {name: self.inspect("--cache-dtype", name)["cache_formats"] for name in ("plain", "balanced")}
-        for preset, mix in (("plain", "plain"), ("full", "balanced")):
+        formats = {name: self.inspect("--cache-dtype", name)["cache_formats"] for name in ("plain", FULL)}
+        for preset, mix in (("plain", "plain"), ("full", FULL)):
             self.assertEqual(self.inspect("--preset", preset)["cache_formats"], formats[mix])
             self.assertEqual(self.inspect("--preset", preset, "--dtype", "float32")["cache_formats"], formats[mix])
         self.assertEqual(self.inspect("--preset", "none"), self.inspect())
         self.assertEqual(self.inspect("--preset", "full", "--cache-dtype", "plain")["cache_formats"], formats["plain"])
         self.assertEqual(self.inspect("--preset", "full", env={"LATHE_ENGINE_CACHE_DTYPE": "plain"})["cache_formats"], formats["plain"])
         shown = self.lathe.json("config", "show", "--preset", "full")["engine.cache-dtype"]
-        self.assertEqual((shown["value"], shown["place"]), ("balanced", "preset full"))
+        self.assertEqual((shown["value"], shown["place"]), (FULL, "preset full"))
         self.refuse(2, ["preset", "'best'", "full"], "inspect", "--preset", "best")
 
     SHORT = ["--rounds", "2", "--prompt", "16", "--batch", "1,2", "--decode-context", "8", "--memory", "1G"]
