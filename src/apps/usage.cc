@@ -138,7 +138,7 @@ std::string flag_as_value(const CLI::App& app, const std::vector<std::string>& a
 std::string usage_message(const CLI::App& app, const CLI::Error& error, const std::vector<std::string>& arguments) {
   const std::vector<const CLI::App*> verbs = verbs_of(app);
   const CLI::App& last = *verbs.back();
-  const std::string said = base::one_line(error.what());
+  std::string said = base::one_line(error.what());
   if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::ArgumentMismatch)) {  // too many are told by repeated_or_empty()
     if (const std::string wrong = switch_with_value(app, arguments); !wrong.empty()) return wrong;
     const CLI::Option* const option = last.get_option_no_throw(said.substr(0, said.find(':')));

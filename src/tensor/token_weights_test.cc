@@ -36,6 +36,7 @@ TEST(TokenWeights, AreTheIntegersOfTheDefinition) {
     EXPECT_EQ(weights[i], one) << x[i];
     sum += one;
   }
+  EXPECT_EQ(token_weight_sum(x, 3.5f), sum);
   EXPECT_EQ(weights[0], uint64_t{1} << 44);
   EXPECT_EQ(weights[5], 0U);
   for (const size_t count : {size_t{0}, size_t{1}, size_t{7}, size_t{8}, size_t{9}, x.size()}) {

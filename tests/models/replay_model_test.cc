@@ -348,7 +348,7 @@ TEST(ReplayRefuses, WhatDoesNotBelong) {
   const auto foreign = other.rig.store().restore(taken);
   ASSERT_FALSE(foreign.has_value());
   EXPECT_NE(foreign.error().message.find("period 9"), std::string::npos) << foreign.error().message;
-  const auto message = [](RigOptions bad) {
+  const auto message = [](const RigOptions& bad) {
     const auto device = Rig::cpu_device(bad);
     const auto dispatch = must(backend::Dispatch::create(*device, {}), "dispatch");
     const auto model = load_model(bad.directory, *dispatch, bad.model);
