@@ -90,18 +90,12 @@ class PeerRun {
     if (peer == nullptr) return err(Code::kFailedPrecondition, "{} has no {} of {} rows: {}", module_.name(), out.name, tokens, base::one_line(why));
     const auto theirs = [&] { module_.run(peer.get()); };
     const int64_t our_calls = calls_of(ours), their_calls = calls_of(theirs);
-    for (int pair = 0; pair < options_.pairs.pairs; ++pair) {
-      const bool ours_first = (ops::cases::mix(options_.pairs.seed * 1000003 + static_cast<uint64_t>(pair)) & 1) != 0;
-      for (const bool is_ours : {ours_first, !ours_first}) {
-        if (is_ours) {
-          out.b.push_back(time_call(our_calls, ours));
-        } else {
-          out.a.push_back(time_call(their_calls, theirs));
-        }
-      }
-    }
+    const auto once = [&](ArmRun& run) -> Result<BenchFigures> {
+      return BenchFigures{{"calls a second", 1 / (run.is_b ? time_call(our_calls, ours) : time_call(their_calls, theirs))}};
+    };
+    LATHE_TRY(const AbBench bench, bench_pairs(options_.pairs, once, [](int, int) {}));
     LATHE_TRY_VOID(device_.take_error());
-    out.ratio = ratio_interval(out.b, out.a);
+    out.rates = bench.metrics.front();
     return out;
   }
 
@@ -114,9 +108,6 @@ class PeerRun {
 }  // namespace
 
 Result<PeerProducts> bench_peer_products(const PeerProductsOptions& options, Roofs& roofs, base::FunctionRef<void(int, int)> progress) {
-  constexpr int64_t kPairsMax = base::kLimits.benchmark_pairs;
-  if (options.pairs.pairs < 2 || options.pairs.pairs > kPairsMax)
-    return err(Code::kInvalidArgument, "{} pairs: expected 2 to {}", options.pairs.pairs, kPairsMax);
   for (const int64_t tokens : options.tokens) {
     if (tokens < 1 || tokens > base::kLimits.benchmark_tokens)
       return err(Code::kInvalidArgument, "{} tokens: expected 1 to {}", tokens, base::kLimits.benchmark_tokens);
@@ -145,16 +136,16 @@ std::string peer_page(const PeerProducts& peers) {
       fmt::format("A: {}\nB: lathe, which also makes the codes of its activations\n\n  {:<18} {:>6} {:>10} {:>10} {:>9} {:>9} {:>8}  {}\n",
                   peers.library, "outputs x channels", "rows", "A GOP/s", "B GOP/s", "B % peak", "B GB/s", "B / A", "95 % interval");
   for (const PeerProduct& p : peers.products) {
-    const double a = median(p.a), b = median(p.b);
+    const double a = 1 / median(p.rates.a), b = 1 / median(p.rates.b);
     const std::string share = p.roof > 0 ? fmt::format("{:.0f}", 100 * p.operations / b / p.roof) : "–";
     out += fmt::format("  {:<18} {:>6} {:>10.0f} {:>10.0f} {:>9} {:>9.1f} {:>8.2f}  [{:.2f}, {:.2f}]\n", p.name, p.tokens, p.operations / a / 1e9,
-                       p.operations / b / 1e9, share, p.weight_bytes / b / 1e9, p.ratio.ratio, p.ratio.low, p.ratio.high);
+                       p.operations / b / 1e9, share, p.weight_bytes / b / 1e9, p.rates.ratio.ratio, p.rates.ratio.low, p.rates.ratio.high);
   }
   return out;
 }
 
 Json peer_json(const PeerProducts& peers) {
-  const auto seconds = [](const std::vector<double>& list) { return Json::Array(list.begin(), list.end()); };
+  const auto values = [](const std::vector<double>& list) { return Json::Array(list.begin(), list.end()); };
   Json::Array products;
   for (const PeerProduct& p : peers.products) {
     products.push_back(Json::Object{{"name", p.name},
@@ -162,10 +153,10 @@ Json peer_json(const PeerProducts& peers) {
                                     {"operations", p.operations},
                                     {"weight_bytes", p.weight_bytes},
                                     {"roof", p.roof},
-                                    {"a_seconds", seconds(p.a)},
-                                    {"b_seconds", seconds(p.b)},
-                                    {"ratio", p.ratio.ratio},
-                                    {"interval", Json::Array{p.ratio.low, p.ratio.high}}});
+                                    {"a_calls_per_second", values(p.rates.a)},
+                                    {"b_calls_per_second", values(p.rates.b)},
+                                    {"ratio", p.rates.ratio.ratio},
+                                    {"interval", Json::Array{p.rates.ratio.low, p.rates.ratio.high}}});
   }
   return Json::Object{{"a", peers.library}, {"b", "lathe"}, {"products", std::move(products)}};
 }

@@ -23,9 +23,8 @@ struct PeerProduct {
   int64_t tokens = 0;
   double operations = 0;  ///< of a call, two for each multiply-add
   double weight_bytes = 0;
-  double roof = 0;               ///< operations per second of the machine in this format
-  std::vector<double> a{}, b{};  ///< seconds of a call: the library, ours
-  RatioInterval ratio{};         ///< how many times faster ours is
+  double roof = 0;      ///< operations per second of the machine in this format
+  BenchMetric rates{};  ///< calls per second: A the library, B ours
 };
 
 struct PeerProducts {

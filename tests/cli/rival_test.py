@@ -149,7 +149,7 @@ class RivalProducts(clilib.Case):
         self.assertTrue(report["a"].startswith("oneDNN "), report["a"])
         self.assertEqual([p["name"] for p in report["products"][::2]], [f"{kind} {size}" for kind in ("int8", "bf16") for size in ("8192x4096", "4096x8192", "24576x4096")])
         for product in report["products"]:
-            self.assertTrue(len(product["a_seconds"]) == len(product["b_seconds"]) == 2 and min(product["a_seconds"] + product["b_seconds"]) > 0, product)
+            self.assertTrue(len(product["a_calls_per_second"]) == len(product["b_calls_per_second"]) == 2 and min(product["a_calls_per_second"] + product["b_calls_per_second"]) > 0, product)
             self.assertTrue(product["interval"][0] <= product["ratio"] <= product["interval"][1], product)
 
     def test_alone(self):
