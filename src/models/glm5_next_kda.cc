@@ -95,6 +95,14 @@ void Glm5NextModel::kda_heads(const Pass& pass, int32_t layer, const View& u, co
   dispatch_.run(sites.norm, ops::GatedNormParams{.o = o, .gate = gate, .weight = w.o_norm, .eps = config_.rms_norm_eps, .out = out});
 }
 
+/// Over one pool of states, which it reads and writes; which rows of it is still to be said.
+ops::KdaRecurrenceParams Glm5NextModel::recurrence_of(const KdaRows& rows, const View& states, const ops::Ragged& batch) {
+  ops::KdaRecurrenceParams out;
+  out.q = rows.q, out.k = rows.k, out.v = rows.v, out.g = rows.g, out.beta = rows.beta, out.o = rows.o;
+  out.entering = out.states = states, out.batch = batch;
+  return out;
+}
+
 void Glm5NextModel::kda_recur(const Pass& pass, int32_t layer, const KdaRows& all) {
   kda_replay(pass, layer, all);
   const StepBatch::Part& part = pass.batch.recurrent();
@@ -124,23 +132,12 @@ void Glm5NextModel::kda_recur(const Pass& pass, int32_t layer, const KdaRows& al
     if (!wanted || !ranges->wants_pair(site)) return ranges->kda_begin(site, {}, {});
     return ranges->kda_begin(site, pair.m.at(sequence), pair.h.at(sequence));
   });
-  const auto [states, scales] = kda_state_views(pass.store, layer, config_.kda, shards_.kda_heads);
-  dispatch_.run(layer_sites_[static_cast<size_t>(layer)].kda.recurrence,
-                ops::KdaRecurrenceParams{.q = rows.q,
-                                         .k = rows.k,
-                                         .v = rows.v,
-                                         .g = rows.g,
-                                         .beta = rows.beta,
-                                         .entering = states,
-                                         .state_in = pass.batch.state_in().rows(part.sequence_begin, part.sequence_end),
-                                         .states = states,
-                                         .state_out = pass.batch.state_out().rows(part.row_begin, part.row_end),
-                                         .batch = part.ragged,
-                                         .o = rows.o,
-                                         .pair_m = {},
-                                         .pair_h = {},
-                                         .entering_scales = scales,
-                                         .states_scales = scales});
+  const KdaStateViews states = kda_state_views(pass.store, layer, config_.kda, shards_.kda_heads);
+  ops::KdaRecurrenceParams params = recurrence_of(rows, states.states, part.ragged);
+  params.entering_scales = params.states_scales = states.scales;
+  params.state_in = pass.batch.state_in().rows(part.sequence_begin, part.sequence_end);
+  params.state_out = pass.batch.state_out().rows(part.row_begin, part.row_end);
+  dispatch_.run(layer_sites_[static_cast<size_t>(layer)].kda.recurrence, params);
   each_range([&](const RangeSite& site, int64_t) { return ranges->kda_end(site); });
 }
 
@@ -157,20 +154,11 @@ void Glm5NextModel::kda_pair(const Pass& pass, int32_t layer, const KdaRows& row
   out.m = tensor::make_view(memory, DType::kF32, {sequences, heads, width, width});
   out.h = tensor::make_view(memory + floats, DType::kF32, {sequences, heads, width, width});
   const View states = kda_state_views(pass.store, layer, config_.kda, heads).states;
-  dispatch_.run(layer_sites_[static_cast<size_t>(layer)].kda.pair,
-                ops::KdaRecurrenceParams{.q = rows.q,
-                                         .k = rows.k,
-                                         .v = rows.v,
-                                         .g = rows.g,
-                                         .beta = rows.beta,
-                                         .entering = states,
-                                         .state_in = pass.batch.no_state_in().rows(0, sequences),
-                                         .states = states,
-                                         .state_out = pass.batch.no_state_out().rows(0, part.rows()),
-                                         .batch = part.ragged,
-                                         .o = rows.o,
-                                         .pair_m = out.m,
-                                         .pair_h = out.h});
+  ops::KdaRecurrenceParams params = recurrence_of(rows, states, part.ragged);
+  params.state_in = pass.batch.no_state_in().rows(0, sequences);
+  params.state_out = pass.batch.no_state_out().rows(0, part.rows());
+  params.pair_m = out.m, params.pair_h = out.h;
+  dispatch_.run(layer_sites_[static_cast<size_t>(layer)].kda.pair, params);
   device().synchronise();
 }
 

@@ -19,6 +19,7 @@
 #include "models/model.h"
 #include "models/step_batch.h"
 #include "ops/basic.h"
+#include "ops/kda.h"
 #include "weights/checkpoint.h"
 
 namespace lathe::models {
@@ -171,6 +172,7 @@ class Glm5NextModel final : public Model {
   // glm5_next_kda.cc
   void kda(const Pass& pass, int32_t layer, const View& u, const View& y);
   void kda_heads(const Pass& pass, int32_t layer, const View& u, const View& out);
+  static ops::KdaRecurrenceParams recurrence_of(const KdaRows& rows, const View& states, const ops::Ragged& batch);
   void kda_recur(const Pass& pass, int32_t layer, const KdaRows& rows);
   void kda_pair(const Pass& pass, int32_t layer, const KdaRows& rows, KdaPair& out);
 

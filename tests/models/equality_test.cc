@@ -157,9 +157,13 @@ INSTANTIATE_TEST_SUITE_P(
     case_name);
 
 /// FP8 blocks, experts, head sizes of 128 and a selection that leaves most of the context out.
-TEST_P(Equality, TrainedModel) {
-  const Case param = GetParam();
-  if (param.caches && !(*param.caches == kBalancedCaches && param.prefill == MlaPath::kAbsorbed)) GTEST_SKIP() << "of the formats, one mix";
+class TrainedEquality : public Equality {};
+INSTANTIATE_TEST_SUITE_P(Modes, TrainedEquality,
+                         testing::Values(Case{Precision::kExact, MlaPath::kAbsorbed}, Case{Precision::kExact, MlaPath::kExpanded},
+                                         Case{Precision::kFast, MlaPath::kAbsorbed}, Case{Precision::kFast, MlaPath::kExpanded},
+                                         Case{Precision::kFast, MlaPath::kAbsorbed, "_balanced", kBalancedCaches}),
+                         case_name);
+TEST_P(TrainedEquality, ChunksAndSteps) {
   RigOptions trained = options();
   trained.directory = data_path("builtin");
   trained.slots = 2;
