@@ -9,8 +9,7 @@
 #include <memory>
 #include <string>
 
-#include "backend/allocations.h"
-#include "engine/generate.h"
+#include "engine/test_engine.h"
 #include "ops/basic.h"
 
 namespace lathe::engine {
@@ -31,18 +30,14 @@ struct Setup {
 };
 
 std::unique_ptr<Engine> engine_of(const Setup& setup) {
-  EngineOptions options;
-  options.model = std::string(LATHE_SOURCE_DIR) + "/data/builtin";
+  EngineOptions options = builtin_options(setup.context);
   options.precision = setup.exact ? models::Precision::kExact : models::Precision::kFast;
   options.cpu.threads = 1;  // bits do not depend on it
-  options.context_tokens = setup.context;
   options.sequences = setup.sequences;
   options.batch_tokens = setup.batch_tokens;
-  options.vision = false;
+  options.draft = true;
   options.drafts = {.most = setup.most, .adaptive = setup.adaptive, .health = setup.health};
-  auto engine = Engine::create(options);
-  EXPECT_TRUE(engine.has_value()) << (engine ? "" : engine.error().message);
-  return std::move(*engine);
+  return engine_of(options);
 }
 
 /// Pictures own memory, so that requests are no values; these have none.
@@ -407,12 +402,8 @@ TEST(Drafts, SteadyDraftingAllocatesNothing) {
     generator.set_draft_limit([](int32_t, int64_t generated) {
       return generated < 100 ? static_cast<int32_t>(generated % 4) : generated % 90 < 50 ? 0 : 3;
     });
-    int64_t tokens = 0;
-    const auto step = [&] { ASSERT_TRUE(*generator.step([&](const TokenEvent& event) { tokens += event.token >= 0 ? 1 : 0; })); };
-    while (tokens < 3 * 100) step();
-    const int64_t before = backend::allocation_count();
-    while (tokens < 3 * 200) step();
-    EXPECT_EQ(backend::allocation_count(), before) << (adaptive ? "adaptive" : "fixed");
+    SCOPED_TRACE(adaptive ? "adaptive" : "fixed");
+    expect_steady(generator, 3 * 100, 3 * 100);
   }
 }
 

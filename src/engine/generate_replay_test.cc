@@ -4,26 +4,17 @@
 
 #include <map>
 
-#include "backend/allocations.h"
-#include "engine/generate.h"
+#include "engine/test_engine.h"
 
 namespace lathe::engine {
 namespace {
 
 std::unique_ptr<Engine> replaying(DType state) {
-  EngineOptions options;
-  options.model = std::string(LATHE_SOURCE_DIR) + "/data/builtin";
-  options.cpu.threads = 2;
-  options.context_tokens = 192;
-  options.sequences = 3;
-  options.batch_tokens = 16;
-  options.draft = options.vision = false;
+  EngineOptions options = builtin_options(192);
   options.caches = models::kFastCaches;
   options.caches->state = state;
   options.caches->keeping = models::StateKeeping::kReplay;
-  auto engine = Engine::create(options);
-  EXPECT_TRUE(engine.has_value()) << (engine ? "" : engine.error().message);
-  return std::move(*engine);
+  return engine_of(options);
 }
 
 Request request(TokenId which, int64_t tokens) {
@@ -67,12 +58,7 @@ TEST(GeneratorByReplay, SteadyDecodeAllocatesNothing) {
   const auto engine = replaying(DType::kF16);
   Generator generator(*engine);
   for (TokenId i = 0; i < 3; ++i) ASSERT_TRUE(generator.add(request(i, 140)).has_value());
-  int64_t tokens = 0;
-  const auto step = [&] { ASSERT_TRUE(*generator.step([&](const TokenEvent& event) { tokens += event.token >= 0 ? 1 : 0; })); };
-  while (tokens < 60) step();  // prompts, the sizes of buffers, and a flush of each
-  const int64_t before = backend::allocation_count();
-  for (int i = 0; i < 100; ++i) step();
-  EXPECT_EQ(backend::allocation_count(), before);
+  EXPECT_EQ(expect_steady(generator, 60, 300), 100);  // prompts, and a flush of each, come before
 }
 
 }  // namespace

@@ -6,28 +6,13 @@
 #include <limits>
 #include <map>
 
-#include "backend/allocations.h"
+#include "engine/test_engine.h"
 #include "ops/basic.h"
 
 namespace lathe::engine {
 namespace {
 
-EngineOptions builtin() {
-  EngineOptions options;
-  options.model = std::string(LATHE_SOURCE_DIR) + "/data/builtin";
-  options.cpu.threads = 2;
-  options.context_tokens = 320;
-  options.sequences = 3;
-  options.batch_tokens = 16;
-  options.draft = options.vision = false;
-  return options;
-}
-
-std::unique_ptr<Engine> engine_of(const EngineOptions& options) {
-  auto engine = Engine::create(options);
-  EXPECT_TRUE(engine.has_value()) << (engine ? "" : engine.error().message);
-  return std::move(*engine);
-}
+EngineOptions builtin() { return builtin_options(320); }
 
 Request request(TokenId first, int64_t tokens) {
   Request out;
@@ -139,13 +124,7 @@ TEST(Generator, SteadyDecodeAllocatesNothing) {
   const auto engine = engine_of(builtin());
   Generator generator(*engine);
   for (TokenId i = 0; i < 3; ++i) ASSERT_TRUE(generator.add(request(i, 250)).has_value());
-  int64_t tokens = 0;
-  const auto step = [&] { ASSERT_TRUE(*generator.step([&](const TokenEvent& event) { tokens += event.token >= 0 ? 1 : 0; })); };
-  while (tokens < 12) step();  // prompts, and the sizes of buffers
-  const int64_t before = backend::allocation_count(), first = tokens;
-  for (int i = 0; i < 200; ++i) step();
-  EXPECT_EQ(backend::allocation_count(), before);
-  EXPECT_EQ(tokens - first, 600);
+  EXPECT_EQ(expect_steady(generator, 12, 600), 200);
 }
 
 }  // namespace
