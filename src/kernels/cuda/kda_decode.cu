@@ -53,15 +53,7 @@ __global__ void __launch_bounds__(kWarps * 32, kWarpsPerSm<kCols> / kWarps) recu
       __syncwarp();
     }
     if (!kEarly && t == begin) enter();
-    const int column = first_column + Tile<kCols>::column();
-    const float* const v_row = p.v.data + t * p.v.outer + h * p.v.inner + column;
-    const float v[4] = {v_row[0], v_row[1], v_row[2], v_row[3]};
-    float o[4];
-    tile.step(channels, v, p.beta.data[t * p.beta.stride + h], qk, o);
-    if (Tile<kCols>::row(0) == 0) {
-      float* const to = p.o.data + t * p.o.outer + h * p.o.inner + column;
-      to[0] = o[0], to[1] = o[1], to[2] = o[2], to[3] = o[3];
-    }
+    step_row<kCols>(p, t, h, first_column, channels, qk, tile);
     const int out = p.state_out[t];
     if (out >= 0) tile.save(p.states + out * p.states_stride + place);
     if (t + 1 < end) {

@@ -70,15 +70,7 @@ __global__ void __launch_bounds__(kWarps * 32, 3) narrow_tiles(const RecurrenceA
   for (int64_t t = p.batch.begin[s]; t < p.batch.begin[s + 1]; ++t) {
     const float qk = prepare(p, t, h, channels);
     __syncwarp();
-    const int column = warp * kColumns + Tile<kColumns>::column();
-    const float* const v_row = p.v.data + t * p.v.outer + h * p.v.inner + column;
-    const float v[4] = {v_row[0], v_row[1], v_row[2], v_row[3]};
-    float o[4];
-    tile.step(channels, v, p.beta.data[t * p.beta.stride + h], qk, o);
-    if (Tile<kColumns>::row(0) == 0) {
-      float* const to = p.o.data + t * p.o.outer + h * p.o.inner + column;
-      to[0] = o[0], to[1] = o[1], to[2] = o[2], to[3] = o[3];
-    }
+    step_row<kColumns>(p, t, h, warp * kColumns, channels, qk, tile);
     const int64_t out = p.state_out[t];
     if (out >= 0) tile.keep(n.states, out * n.states.stride + place, out * n.states.scale_stride + scale_place);
     __syncwarp();

@@ -150,4 +150,18 @@ struct Tile {
   }
 };
 
+/// Row t of head h for the warp whose first column is `first`: the tile takes v and beta in, and the lanes of its first rows write o.
+template <int kCols, class AnyTile>
+__device__ __forceinline__ void step_row(const RecurrenceArgs& p, int64_t t, int64_t h, int first, const Channel* channels, float qk, AnyTile& tile) {
+  const int column = first + Tile<kCols>::column();
+  const float* const v_row = p.v.data + t * p.v.outer + h * p.v.inner + column;
+  const float v[4] = {v_row[0], v_row[1], v_row[2], v_row[3]};
+  float o[4];
+  tile.step(channels, v, p.beta.data[t * p.beta.stride + h], qk, o);
+  if (Tile<kCols>::row(0) == 0) {
+    float* const to = p.o.data + t * p.o.outer + h * p.o.inner + column;
+    to[0] = o[0], to[1] = o[1], to[2] = o[2], to[3] = o[3];
+  }
+}
+
 }  // namespace lathe::kernels::cuda
